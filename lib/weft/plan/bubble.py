@@ -3,8 +3,6 @@
 from fractions import Fraction
 from math import ceil
 
-from weft.plan.pipeline import SCHEDULES
-
 
 def fraction(p: int, m: int, v: int = 1) -> float:
     """Idle over total time, (p - 1) / (v m + p - 1), for GPipe, 1F1B and interleaved 1F1B.

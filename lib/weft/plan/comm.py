@@ -39,9 +39,7 @@ def lower(plan: Plan, fuse: bool = True) -> Plan:
     if plan.lowered:
         raise ValueError(f"plan {plan.name} is lowered already ({plan.lowered})")
     validate(plan)
-    rows = (
-        _agreed(plan) if fuse else tuple(tuple(_naive(plan, row)) for row in plan.rows)
-    )
+    rows = _agreed(plan) if fuse else tuple(tuple(_naive(plan, row)) for row in plan.rows)
     return replace(plan, rows=rows, lowered="fused" if fuse else "naive")
 
 
@@ -89,6 +87,4 @@ def _agreed(plan: Plan) -> tuple[tuple[Action, ...], ...]:
         for step in filter(None, (receive, send)):
             tag = step.message
             timed[span.rank].append(((made[tag], EARLIER, tag), step))
-    return tuple(
-        tuple(step for _, step in sorted(row, key=lambda x: x[0])) for row in timed
-    )
+    return tuple(tuple(step for _, step in sorted(row, key=lambda x: x[0])) for row in timed)

@@ -55,9 +55,7 @@ def ledger(timeline: Timeline) -> tuple[Wait, ...]:
     return tuple(wait for wait in waits if wait.end > wait.start)
 
 
-def _rank_waits(
-    timeline: Timeline, rank: int, ends: dict, posted: dict
-) -> Iterator[Wait]:
+def _rank_waits(timeline: Timeline, rank: int, ends: dict, posted: dict) -> Iterator[Wait]:
     plan = timeline.plan
     now = 0.0
     for span in timeline.row(rank):
@@ -75,9 +73,7 @@ def _rank_waits(
     yield Wait(rank, now, timeline.makespan, "drain", None, None)
 
 
-def _message_waits(
-    timeline: Timeline, span: Span, now: float, posted: dict
-) -> Iterator[Wait]:
+def _message_waits(timeline: Timeline, span: Span, now: float, posted: dict) -> Iterator[Wait]:
     """A blocking message: first until the other end has come to it, then its flight."""
     from weft.plan.comm import peer
 

@@ -164,7 +164,7 @@ def _straight(
     ahead: Callable[[int], int],
     lag: Callable[[int], int] | None = None,
 ) -> Plan:
-    """One stage per rank, microbatches in order, `ahead(stage)` and `lag(stage)` the only choice."""
+    """One stage per rank and microbatches in order; only `ahead` and `lag`, by stage, differ."""
     _check_sizes(p=p, m=m)
     rows = tuple(
         _weave(
@@ -222,9 +222,7 @@ def zb_h1(p: int, m: int) -> Plan:
     F0 F1 B0 W0 F2 B1 W1 B2 W2
     F0 B0 F1 B1 W0 F2 B2 W1 W2
     """
-    return _straight(
-        "zb_h1", p, m, ahead=lambda stage: p - 1 - stage, lag=lambda stage: stage
-    )
+    return _straight("zb_h1", p, m, ahead=lambda stage: p - 1 - stage, lag=lambda stage: stage)
 
 
 def zb_h2(p: int, m: int) -> Plan:
@@ -263,10 +261,7 @@ def interleaved(p: int, m: int, v: int = 2) -> Plan:
 
     def row(rank: int) -> tuple[Action, ...]:
         slots = [
-            (group + i, chunk)
-            for group in range(0, m, p)
-            for chunk in range(v)
-            for i in range(p)
+            (group + i, chunk) for group in range(0, m, p) for chunk in range(v) for i in range(p)
         ]
         forwards = [Action("F", i, rank + p * chunk) for i, chunk in slots]
         backwards = [Action("BW", i, rank + p * (v - 1 - chunk)) for i, chunk in slots]
@@ -274,9 +269,7 @@ def interleaved(p: int, m: int, v: int = 2) -> Plan:
         ahead = (v - 1) * p + (p - 1 - rank) * (1 if v == 1 else 2)
         return _weave(forwards, backwards, ahead)
 
-    return Plan(
-        "interleaved", p, m, v, tuple(row(rank) for rank in range(p)), looped(p, v)
-    )
+    return Plan("interleaved", p, m, v, tuple(row(rank) for rank in range(p)), looped(p, v))
 
 
 # --- a model folded into a V ----------------------------------------------------------------------
@@ -366,9 +359,7 @@ def dualpipe_v(p: int, m: int) -> Plan:
 
     def phases(rank: int) -> list[tuple[int, list]]:
         below = p - 1 - rank
-        turn = [bw1, bw0] * (
-            rank + 1
-        )  # the second half of these backwards leaves its W for later
+        turn = [bw1, bw0] * (rank + 1)  # the second half of these backwards leaves its W for later
         turn[rank + 1 :] = [{bw0: b0, bw1: b1}[step] for step in turn[rank + 1 :]]
         return [
             (2 * below, [f0]),
@@ -396,9 +387,7 @@ SCHEDULES: dict[str, Callable[..., Plan]] = {
 def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(
-                f"{name} is {size!r}, must be a whole number of at least 1"
-            )
+            raise ValueError(f"{name} is {size!r}, must be a whole number of at least 1")
 
 
 def validate(plan: Plan) -> None:
@@ -409,64 +398,38 @@ def validate(plan: Plan) -> None:
     """
     _check_sizes(p=plan.p, m=plan.m, v=plan.v)
     if len(plan.rows) != plan.p:
-        raise ValueError(
-            f"plan has {len(plan.rows)} rows, must have one per rank, p = {plan.p}"
-        )
+        raise ValueError(f"plan has {len(plan.rows)} rows, must have one per rank, p = {plan.p}")
     shares = [plan.ranks.count(rank) for rank in range(plan.p)]
     if len(plan.ranks) != plan.stages or shares != [plan.v] * plan.p:
-        raise ValueError(
-            f"ranks is {plan.ranks}, must give each of {plan.p} ranks {plan.v} stages"
-        )
+        raise ValueError(f"ranks is {plan.ranks}, must give each of {plan.p} ranks {plan.v} stages")
     for rank, row in enumerate(plan.rows):
         _validate_row(plan, rank, row)
 
 
 def _validate_row(plan: Plan, rank: int, row: Sequence[Action]) -> None:
-    m = plan.m
-    forward, backward, owed = set(), set(), set()
+    before = {"F": None, "B": "F", "W": "B"}
+    done = set()
     for action in row:
         kind, microbatch, stage = action
-        if kind not in COMPUTE:
-            if plan.lowered and kind in SENDS + RECEIVES:
-                continue
-            raise ValueError(
-                f"action {action!r} has kind {kind!r}, must be one of {COMPUTE}"
-            )
-        if not (0 <= microbatch < m and 0 <= stage < plan.stages):
-            raise ValueError(
-                f"{action!r} is outside {m} microbatches and {plan.stages} stages"
-            )
-        if plan.ranks[stage] != rank:
-            raise ValueError(
-                f"{action!r} is on rank {rank}, its stage is on {plan.ranks[stage]}"
-            )
-        key = stage * m + microbatch
-        done, before = {"F": (forward, None), "W": (backward, owed)}.get(
-            kind, (backward, forward)
-        )
-        if kind == "W":
-            if key not in owed:
-                early = "twice or without its B" if key in backward else "before its B"
-                raise ValueError(f"{action!r} runs {early} on rank {rank}")
-            owed.remove(key)
+        if plan.lowered and kind in SENDS + RECEIVES:
             continue
-        if key in done:
-            raise ValueError(f"{action!r} is a duplicate on rank {rank}")
-        if before is not None and key not in before:
-            raise ValueError(f"{action!r} runs before its F on rank {rank}")
-        done.add(key)
-        if kind == "B":
-            owed.add(key)
+        if kind not in COMPUTE:
+            raise ValueError(f"{action!r} has kind {kind!r}, must be one of {', '.join(COMPUTE)}")
+        if not (0 <= microbatch < plan.m and 0 <= stage < plan.stages):
+            raise ValueError(f"{action!r} is outside m = {plan.m} and {plan.stages} stages")
+        if plan.ranks[stage] != rank:
+            raise ValueError(f"{action!r} is on rank {rank}, its stage is on {plan.ranks[stage]}")
+        for part in kind:  # BW is B and W
+            if (part, microbatch, stage) in done:
+                raise ValueError(f"{action!r} is a duplicate: its {part} has run on rank {rank}")
+            if part != "F" and (before[part], microbatch, stage) not in done:
+                raise ValueError(f"{action!r} runs before its {before[part]} on rank {rank}")
+            done.add((part, microbatch, stage))
     for stage in plan.stages_of(rank):
-        for microbatch in range(m):
-            key = stage * m + microbatch
-            for kind, missing in (
-                ("F", key not in forward),
-                ("B", key not in backward),
-                ("W", key in owed),
-            ):
-                if missing:
+        for microbatch in range(plan.m):
+            for part in "FBW":
+                if (part, microbatch, stage) not in done:
                     raise ValueError(
-                        f"plan is incomplete: {kind} of microbatch {microbatch}, stage {stage} "
+                        f"plan is incomplete: {part} of microbatch {microbatch}, stage {stage} "
                         f"is missing on rank {rank}"
                     )

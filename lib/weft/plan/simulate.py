@@ -120,9 +120,7 @@ def _buffered(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
         else:
             at[rank] = len(row)
     blocked = [
-        (rank, row[i])
-        for rank, (row, i) in enumerate(zip(rows, at, strict=True))
-        if i < len(row)
+        (rank, row[i]) for rank, (row, i) in enumerate(zip(rows, at, strict=True)) if i < len(row)
     ]
     if blocked:
         raise Deadlock(plan, blocked)
@@ -134,9 +132,7 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
     spans = [[] for _ in range(plan.p)]
     clock, at = [0.0] * plan.p, [0] * plan.p
     posted: dict[tuple, tuple[int, Action, float]] = {}
-    open_messages = [
-        0
-    ] * plan.p  # how many of a rank's current exchange are not through
+    open_messages = [0] * plan.p  # how many of a rank's current exchange are not through
     freed = [0.0] * plan.p  # when the last message of its current exchange was
     awake = deque(range(plan.p))
 
@@ -173,9 +169,7 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
             for step in exchange:
                 post(rank, step)
     if posted:
-        raise Deadlock(
-            plan, sorted((rank, action) for rank, action, _ in posted.values())
-        )
+        raise Deadlock(plan, sorted((rank, action) for rank, action, _ in posted.values()))
     ordered = (sorted(row, key=lambda span: (span.start, span.end)) for row in spans)
     return Timeline(plan, tuple(span for row in ordered for span in row))
 

@@ -37,10 +37,7 @@ class Timeline:
     @cached_property
     def rows(self) -> tuple[tuple[Span, ...], ...]:
         """The spans of each rank."""
-        rows = {
-            rank: tuple(spans)
-            for rank, spans in groupby(self.spans, attrgetter("rank"))
-        }
+        rows = {rank: tuple(spans) for rank, spans in groupby(self.spans, attrgetter("rank"))}
         return tuple(rows.get(rank, ()) for rank in range(self.plan.p))
 
     def row(self, rank: int) -> tuple[Span, ...]:
@@ -55,16 +52,12 @@ class Timeline:
     @cached_property
     def busy(self) -> tuple[float, ...]:
         """Time spent in compute actions, by rank."""
-        return tuple(
-            sum(s.end - s.start for s in row if s.computes) for row in self.rows
-        )
+        return tuple(sum(s.end - s.start for s in row if s.computes) for row in self.rows)
 
     @cached_property
     def bubble(self) -> float:
         """Idle time over total time: the share of p * makespan in which nobody computes."""
-        return (
-            1 - sum(self.busy) / (self.plan.p * self.makespan) if self.makespan else 0.0
-        )
+        return 1 - sum(self.busy) / (self.plan.p * self.makespan) if self.makespan else 0.0
 
     @cached_property
     def bubble_rate(self) -> float:

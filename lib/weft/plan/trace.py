@@ -10,14 +10,10 @@ def perfetto(timeline: Timeline, unit: float = 1e-6) -> dict:
     tensor to the one on another rank that consumed it. Google, "Trace Event Format".
     """
     plan, scale = timeline.plan, unit * 1e6
-    events = [
-        {"name": "process_name", "ph": "M", "pid": 0, "args": {"name": plan.name}}
-    ]
+    events = [{"name": "process_name", "ph": "M", "pid": 0, "args": {"name": plan.name}}]
     for rank in range(plan.p):
         name = {"name": f"rank {rank}"}
-        events.append(
-            {"name": "thread_name", "ph": "M", "pid": 0, "tid": rank, "args": name}
-        )
+        events.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": rank, "args": name})
     made = {}
     for span in timeline.spans:
         kind, microbatch, stage = span.action

@@ -1,0 +1,517 @@
+"""Plans, their lowering, their simulation and their ledger: properties and closed forms."""
+
+import itertools
+import json
+from dataclasses import replace
+from math import isclose
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.plan import bubble
+from weft.plan.comm import lower, peer
+from weft.plan.ledger import ledger, live
+from weft.plan.pipeline import (
+    COMPUTE,
+    RECEIVES,
+    SCHEDULES,
+    SENDS,
+    Action,
+    Plan,
+    gpipe,
+    interleaved,
+    looped,
+    one_f_one_b,
+    validate,
+    zb_h1,
+    zb_h2,
+    zb_v,
+)
+from weft.plan.simulate import Deadlock, simulate
+
+GRID = [
+    (name, p, m)
+    for name in SCHEDULES
+    for p in (1, 2, 3, 5)
+    for m in (1, 2, 3, 6, 10, 15)
+    if not (name == "interleaved" and m % p) and not (name == "dualpipe_v" and m < 2 * p)
+]
+
+
+@st.composite
+def plans(draw):
+    """Any schedule at any small size that it allows."""
+    name = draw(st.sampled_from(sorted(SCHEDULES)))
+    p, m = draw(st.integers(1, 6)), draw(st.integers(1, 14))
+    if name == "interleaved":
+        return interleaved(p, p * -(-m // p), draw(st.integers(1, 4)))
+    return SCHEDULES[name](p, m + 2 * p if name == "dualpipe_v" else m)
+
+
+durations = st.floats(0.0625, 8.0)
+
+
+def even(plan, f=1.0, b=1.0, w=1.0, c=0.0, **options):
+    """Simulate with f, b, w as one rank's share of a microbatch, whatever v is."""
+    return simulate(plan, f / plan.v, b / plan.v, w / plan.v, c, **options)
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, p, m", GRID)
+def test_every_stage_runs_every_microbatch_forward_then_backward_once(name, p, m):
+    plan = SCHEDULES[name](p, m)
+    validate(plan)
+    assert (plan.p, plan.m, len(plan.rows)) == (p, m, p)
+    for stage in range(plan.stages):
+        row = [a for a in plan.rows[plan.rank_of(stage)] if a.stage == stage]
+        for i in range(m):
+            kinds = [a.kind for a in row if a.microbatch == i]
+            assert kinds in (["F", "BW"], ["F", "B", "W"])
+
+
+@pytest.mark.parametrize("p, v", [(1, 1), (1, 3), (2, 2), (3, 1), (3, 4), (5, 2)])
+def test_placement_gives_each_rank_its_stages(p, v):
+    plan = interleaved(p, 2 * p, v)
+    assert [plan.rank_of(s) for s in range(p * v)] == [s % p for s in range(p * v)]
+    assert plan.stages_of(p - 1) == tuple(range(p - 1, p * v, p))
+    folded = zb_v(p, 2 * p)
+    assert folded.rank_of(0) == folded.rank_of(2 * p - 1) == 0
+    assert folded.stages_of(p - 1) == (p - 1, p)
+
+
+def test_printed_rows_of_the_paper():
+    """Narayanan et al. 2021, figure 4: four stages, eight microbatches, the first and the last."""
+    rows = one_f_one_b(4, 8).rows
+    assert " ".join(map(str, rows[0])) == (
+        "F0 F1 F2 F3 BW0 F4 BW1 F5 BW2 F6 BW3 F7 BW4 BW5 BW6 BW7"
+    )
+    assert " ".join(map(str, rows[3])) == " ".join(f"F{i} BW{i}" for i in range(8))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("p, m", [(0, 4), (-1, 4), (4, 0), (4, -2), (2.0, 4), (True, 4)])
+def test_sizes_below_one_are_refused(name, p, m):
+    with pytest.raises(ValueError, match=r"(p|m) is .* at least 1"):
+        SCHEDULES[name](p, m)
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="m is 6, must be a multiple of p = 4"):
+        interleaved(4, 6)
+    with pytest.raises(ValueError, match="v is 0, must be"):
+        interleaved(4, 8, 0)
+    with pytest.raises(ValueError, match="m is 5, must be at least 2 \\* p = 6"):
+        SCHEDULES["dualpipe_v"](3, 5)
+    with pytest.raises(ValueError, match="stage is 4, must be from 0 to 3"):
+        gpipe(4, 4).rank_of(4)
+    with pytest.raises(ValueError, match="rank is 4, must be from 0 to 3"):
+        gpipe(4, 4).stages_of(4)
+
+
+F0, B0, W0, BW0 = (Action(kind, 0, 0) for kind in ("F", "B", "W", "BW"))
+
+
+@pytest.mark.parametrize(
+    "row, says",
+    [
+        ((F0,), "incomplete: B of microbatch 0, stage 0 is missing on rank 0"),
+        ((), "incomplete: F of microbatch 0, stage 0 is missing on rank 0"),
+        ((F0, B0), "incomplete: W of microbatch 0"),
+        ((F0, F0, BW0), "duplicate"),
+        ((F0, BW0, B0, W0), "duplicate"),
+        ((F0, B0, W0, W0), "duplicate"),
+        ((F0, BW0, W0), "its W has run"),
+        ((BW0, F0), "before its F"),
+        ((F0, W0, B0), "before its B"),
+        ((F0, Action("G", 0, 0)), "kind 'G', must be one of"),
+        ((F0, Action("SEND_F", 0, 0)), "kind 'SEND_F', must be one of"),
+        ((F0, BW0, Action("F", 1, 0)), "outside m = 1 and 1 stages"),
+        ((F0, BW0, Action("F", 0, 1)), "outside m = 1 and 1 stages"),
+    ],
+)
+def test_what_is_not_a_plan_is_refused(row, says):
+    with pytest.raises(ValueError, match=says):
+        validate(Plan("wrong", 1, 1, 1, (row,), (0,)))
+
+
+def test_a_plan_whose_shape_is_wrong_is_refused():
+    good = one_f_one_b(3, 4)
+    with pytest.raises(ValueError, match="plan has 2 rows, must have one per rank, p = 3"):
+        validate(replace(good, rows=good.rows[:2]))
+    with pytest.raises(ValueError, match="must give each of 3 ranks 1 stages"):
+        validate(replace(good, ranks=(0, 0, 1)))
+    with pytest.raises(ValueError, match="is on rank 0, its stage is on 2"):
+        validate(replace(good, ranks=(2, 1, 0)))
+    with pytest.raises(ValueError, match="ranks"):
+        simulate(replace(good, ranks=looped(3, 2)))
+
+
+@given(plans(), st.data())
+def test_a_missing_or_doubled_action_is_noticed(plan, data):
+    rank = data.draw(st.integers(0, plan.p - 1))
+    row = plan.rows[rank]
+    i = data.draw(st.integers(0, len(row) - 1))
+    for changed in (row[:i] + row[i + 1 :], row[:i] + (row[i], row[i]) + row[i + 1 :]):
+        rows = plan.rows[:rank] + (changed,) + plan.rows[rank + 1 :]
+        with pytest.raises(ValueError):
+            validate(replace(plan, rows=rows))
+
+
+# --- simulation -----------------------------------------------------------------------------------
+
+
+@given(plans(), durations, durations, durations, st.floats(0, 2))
+def test_a_timeline_keeps_order_dependencies_and_durations(plan, f, b, w, c):
+    timeline = simulate(plan, f, b, w, c)
+    cost = {"F": f, "B": b, "W": w, "BW": b + w}
+    assert [tuple(s.action for s in row) for row in timeline.rows] == list(plan.rows)
+    ends = {(s.action.kind[0], s.action.stage, s.action.microbatch): s.end for s in timeline.spans}
+    for row in timeline.rows:
+        free = 0.0
+        for span in row:
+            source = span.action.source(plan.stages)
+            ready = 0.0
+            if source:
+                hop = c if plan.ranks[source[1]] != span.rank else 0.0
+                ready = ends[*source, span.action.microbatch] + hop
+            assert span.start == max(free, ready)
+            assert span.end == span.start + cost[span.action.kind]
+            free = span.end
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+@pytest.mark.parametrize("f, b, w", [(1, 1, 1), (1, 2, 0.5), (3, 1, 2)])
+def test_the_classic_bubble_is_its_closed_form(p, rounds, f, b, w):
+    m = p * rounds
+    for plan in (gpipe(p, m), one_f_one_b(p, m), *(interleaved(p, m, v) for v in (1, 2, 3))):
+        timeline = even(plan, f, b, w)
+        assert isclose(timeline.bubble, bubble.fraction(p, m, plan.v), abs_tol=1e-12)
+        idle = timeline.makespan - m * (f + b + w)
+        assert isclose(idle, bubble.idle(plan.name, p, f, b, w, plan.v), abs_tol=1e-9)
+        assert isclose(idle / (m * (f + b + w)), bubble.overhead(p, m, plan.v), abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("more", [0, 1, 4])
+@pytest.mark.parametrize("f, b, w", [(1, 1, 1), (2, 2, 1), (1.5, 1.25, 0.5)])
+def test_zero_bubble_idle_is_its_closed_form(p, more, f, b, w):
+    """Qi et al. 2024, table 2: m of at least 2 p, W no longer than F or B."""
+    m = 2 * p + more
+    one = even(zb_h1(p, m), f, b, w)
+    assert isclose(one.makespan - m * (f + b + w), bubble.idle("zb_h1", p, f, b, w), abs_tol=1e-9)
+    two = even(zb_h2(p, m), f, b, w)
+    idle = bubble.idle("zb_h2", p, f, b, w)
+    assert isclose(two.bubble_rate, idle / (m * (f + b + w) + idle), abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("more", [-1, 0, 3])
+def test_the_v_schedules_at_equal_durations(p, more):
+    m = 2 * p + more
+    timeline = even(zb_v(p, m))
+    assert isclose(timeline.bubble_rate, 0, abs_tol=1e-12)
+    assert isclose(timeline.makespan - 3 * m, bubble.idle("zb_v", p), abs_tol=1e-9)
+    assert max(timeline.peak_live) <= 2 * p
+    if more >= 0:
+        dual = even(SCHEDULES["dualpipe_v"](p, m))
+        assert max(dual.peak_live) == min(2 * p + 1, 2 * m) or p == 1
+
+
+@pytest.mark.parametrize("p", [2, 3, 5, 8])
+def test_memory_is_what_the_papers_say(p):
+    m = 3 * p
+    assert even(gpipe(p, m)).peak_live == (m,) * p
+    assert even(one_f_one_b(p, m)).peak_live == tuple(p - s for s in range(p))
+    assert even(zb_h1(p, m)).peak_live == (p,) * p
+    assert even(zb_h2(p, m)).peak_live == (2 * p - 1,) * p
+    first, *_ = even(interleaved(p, m, 2)).peak_live
+    assert first / 2 == p * (1 + (p - 1) / (2 * p))  # Korthikanti et al. 2022, section 4.2.3
+
+
+# Qi et al. 2024: tables 9 (durations, ms) and 5 (bubble rates). p, m, F, B, W, hop; then the rates.
+PROFILES = [
+    (8, 24, 18.522, 18.086, 9.337, 0.601, 3, 0.2431, 0.1585, 0.1083, 0.1055),
+    (8, 32, 18.513, 18.086, 9.331, 0.626, 3, 0.1985, 0.1242, 0.0837, 0.0818),
+    (8, 64, 18.546, 18.097, 9.321, 0.762, 3, 0.1240, 0.0674, 0.0444, 0.0443),
+    (8, 24, 29.718, 29.444, 19.927, 0.527, 4, 0.2347, 0.1323, 0.0698, 0.0808),
+    (8, 32, 29.802, 29.428, 19.530, 0.577, 4, 0.1898, 0.1045, 0.0559, 0.0628),
+    (8, 64, 29.935, 29.621, 19.388, 0.535, 4, 0.1091, 0.0554, 0.0294, 0.0320),
+]
+
+
+@pytest.mark.parametrize("p, m, f, b, w, c, v, base, h1, h2, inter", PROFILES)
+def test_the_zero_bubble_paper_to_four_digits(p, m, f, b, w, c, v, base, h1, h2, inter):
+    rates = [even(s(p, m), f, b, w, c).bubble_rate for s in (one_f_one_b, zb_h1, zb_h2)]
+    assert [round(rate, 4) for rate in rates] == [base, h1, h2]
+
+
+@pytest.mark.parametrize("p, m, f, b, w, c, v, base, h1, h2, inter", PROFILES)
+def test_our_interleaved_pays_one_round_of_hops_more(p, m, f, b, w, c, v, base, h1, h2, inter):
+    """The paper's 1F1B-I column is our interleaved step less p hops, in all six rows.
+
+    Its profiles do not print v; one layer to a stage gives 3 and 4. We keep Megatron's order, in
+    which every group of p microbatches waits out a full round of hops.
+    """
+    ours = even(interleaved(p, m, v), f, b, w, c)
+    work = m * (f + b + w)
+    assert ours.bubble_rate > inter
+    assert abs((ours.makespan - p * c - work) / (ours.makespan - p * c) - inter) < 1.1e-4
+
+
+def test_bubble_rate_starts_each_ranks_clock_at_its_own_first_action():
+    timeline = simulate(gpipe(3, 1))
+    assert timeline.makespan == 9 and timeline.bubble == pytest.approx(2 / 3)
+    late = simulate(zb_h2(4, 8))
+    assert late.bubble_rate == 0 < late.bubble
+
+
+def test_unequal_stages_take_their_own_durations():
+    timeline = simulate(one_f_one_b(3, 5), f=(1, 2, 3), b=(1, 2, 3), w=[0, 1, 2])
+    assert timeline.busy == (5 * 2, 5 * 5, 5 * 8)
+    slow = timeline.row(2)
+    waits = [b.start - a.end for a, b in itertools.pairwise(slow)]
+    assert waits == [0] * 9  # the slowest stage, once fed, never waits
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"f": -1}, "f is -1, must be a finite number"),
+        ({"b": float("nan")}, "b is nan"),
+        ({"w": float("inf")}, "w is inf"),
+        ({"c": "1"}, "c is '1'"),
+        ({"f": (1, 2)}, "f has 2 durations, must have one for each of 3 stages"),
+        ({"sends": "eager"}, "sends is 'eager', must be 'buffered' or 'rendezvous'"),
+    ],
+)
+def test_bad_durations_are_refused(options, says):
+    with pytest.raises(ValueError, match=says):
+        simulate(gpipe(3, 2), **options)
+
+
+def test_a_circle_of_waits_is_a_deadlock_and_names_who_is_stuck():
+    rows = (
+        (Action("F", 0, 0), Action("BW", 0, 0), Action("F", 1, 0), Action("BW", 1, 0)),
+        (Action("F", 0, 1), Action("F", 1, 1), Action("BW", 0, 1), Action("BW", 1, 1)),
+    )
+    with pytest.raises(Deadlock, match="rank 0 at BW0, rank 1 at F1") as caught:
+        simulate(Plan("circle", 2, 2, 1, rows, (0, 1)))
+    assert caught.value.blocked == ((0, rows[0][1]), (1, rows[1][1]))
+
+
+# --- lowering -------------------------------------------------------------------------------------
+
+
+@given(plans(), st.booleans())
+def test_lowering_adds_each_message_once_at_both_ends(plan, fuse):
+    lowered = lower(plan, fuse)
+    for row, before in zip(lowered.rows, plan.rows, strict=True):
+        assert tuple(a for a in row if a.kind in COMPUTE) == before
+    ends = {"send": [], "receive": []}
+    for rank, row in enumerate(lowered.rows):
+        for a in row:
+            if a.kind in SENDS:
+                ends["send"].append((a.message, rank, peer(lowered, a)))
+            elif a.kind in RECEIVES:
+                ends["receive"].append((a.message, peer(lowered, a), rank))
+    assert sorted(ends["send"]) == sorted(ends["receive"])
+    hops = sum(a != b for a, b in zip(plan.ranks, plan.ranks[1:], strict=False))
+    assert len(ends["send"]) == len(set(ends["send"])) == 2 * hops * plan.m
+
+
+@given(plans(), st.booleans())
+def test_messages_stand_between_their_maker_and_their_user(plan, fuse):
+    for row in lower(plan, fuse).rows:
+        at = {action: i for i, action in enumerate(row)}
+        for action, i in at.items():
+            kind, microbatch, stage = action
+            if kind in SENDS:
+                makers = [at.get(Action(k, microbatch, stage)) for k in ("F", "B", "BW")]
+                makers = makers[:1] if kind == "SEND_F" else makers[1:]
+                assert max(m for m in makers if m is not None) < i
+            if kind in RECEIVES:
+                users = [at.get(Action(k, microbatch, stage)) for k in ("F", "B", "BW")]
+                users = users[:1] if kind == "RECV_F" else users[1:]
+                assert i < min(u for u in users if u is not None)
+
+
+@given(plans(), durations, durations, durations, st.floats(0, 2))
+def test_a_fused_plan_cannot_deadlock_whatever_the_durations(plan, f, b, w, c):
+    timeline = simulate(lower(plan), f, b, w, c, sends="rendezvous")
+    free = simulate(plan, f, b, w, c)
+    assert sorted(s.action for s in timeline.spans if s.computes) == sorted(
+        s.action for s in free.spans
+    )
+    assert timeline.makespan >= free.makespan - 1e-9
+
+
+@given(plans())
+def test_both_ends_of_every_pair_agree_on_the_order_of_their_messages(plan):
+    """What NCCL needs: it matches sends and receives by order, not by tag."""
+    lowered = lower(plan)
+    order = {}
+    for rank, row in enumerate(lowered.rows):
+        for a in row:
+            if a.kind not in COMPUTE:
+                pair = tuple(sorted((rank, peer(lowered, a))))
+                order.setdefault((pair, rank), []).append(a.message)
+    for (pair, _), messages in order.items():
+        assert messages == order[pair, pair[0]] == order[pair, pair[1]]
+
+
+@given(plans(), durations, durations, durations, st.floats(0, 2))
+def test_buffered_sends_make_lowering_invisible(plan, f, b, w, c):
+    assert simulate(lower(plan), f, b, w, c).spans == simulate(plan, f, b, w, c).spans
+
+
+@pytest.mark.parametrize("p", [2, 3, 5])
+@pytest.mark.parametrize("m", [2, 3, 7])
+def test_naive_order_deadlocks_1f1b_and_not_gpipe(p, m):
+    assert simulate(lower(gpipe(p, m), fuse=False), sends="rendezvous").makespan > 0
+    with pytest.raises(Deadlock) as caught:
+        simulate(lower(one_f_one_b(p, m), fuse=False), sends="rendezvous")
+    blocked = dict(caught.value.blocked)
+    assert blocked[p - 1] == Action("SEND_B", 0, p - 1)
+    assert blocked[p - 2].kind == "SEND_F"
+    with pytest.raises(Deadlock):
+        simulate(one_f_one_b(p, m), sends="rendezvous")
+
+
+def test_lowering_twice_and_asking_for_a_peer_of_work_are_refused():
+    plan = lower(gpipe(2, 2))
+    with pytest.raises(ValueError, match="lowered already"):
+        lower(plan)
+    with pytest.raises(ValueError, match="must be a send or a receive"):
+        peer(plan, Action("F", 0, 0))
+
+
+# --- the ledger -----------------------------------------------------------------------------------
+
+
+@given(plans(), durations, durations, durations, st.floats(0, 2), st.booleans())
+def test_the_ledger_accounts_for_every_idle_second(plan, f, b, w, c, rendezvous):
+    if rendezvous:
+        timeline = simulate(lower(plan), f, b, w, c, sends="rendezvous")
+    else:
+        timeline = simulate(plan, f, b, w, c)
+    waits = ledger(timeline)
+    for rank in range(plan.p):
+        tiles = [(s.start, s.end) for s in timeline.row(rank) if s.computes]
+        tiles += [(x.start, x.end) for x in waits if x.rank == rank]
+        tiles = sorted(t for t in tiles if t[1] > t[0])
+        assert isclose(tiles[0][0], 0, abs_tol=1e-9)
+        assert isclose(tiles[-1][1], timeline.makespan)
+        for one, two in itertools.pairwise(tiles):
+            assert isclose(one[1], two[0], abs_tol=1e-9)
+    idle = sum(x.end - x.start for x in waits)
+    assert isclose(idle, timeline.bubble * plan.p * timeline.makespan, abs_tol=1e-6)
+
+
+@given(plans(), durations, durations, durations, st.floats(0.125, 2))
+def test_no_single_wait_on_the_link_is_longer_than_a_hop(plan, f, b, w, c):
+    timeline = simulate(plan, f, b, w, c)
+    ends = {(s.action.kind[0], s.action.stage, s.action.microbatch): s.end for s in timeline.spans}
+    for wait in ledger(timeline):
+        if wait.cause == "drain":
+            continue
+        made = ends[*wait.action.source(plan.stages), wait.action.microbatch]
+        if wait.cause == "dependency":
+            assert wait.end <= made
+        else:
+            assert wait.start >= made and wait.source != wait.rank
+            assert wait.end - wait.start <= c + 1e-9
+
+
+def test_the_ledger_names_whom_a_rank_waited_for():
+    waits = ledger(simulate(one_f_one_b(3, 4)))
+    first = [(x.rank, x.cause, str(x.action), x.source, x.end - x.start) for x in waits]
+    assert (1, "dependency", "F0", 0, 1.0) in first
+    assert (2, "dependency", "F0", 1, 2.0) in first
+    assert (2, "drain", "None", None, 4.0) in first
+
+
+@given(plans(), durations, durations, durations)
+def test_live_activations_rise_to_the_peak_and_end_at_nothing(plan, f, b, w):
+    timeline = simulate(plan, f, b, w)
+    for steps, peak in zip(live(timeline), timeline.peak_live, strict=True):
+        assert steps[-1][1] == 0
+        assert max(count for _, count in steps) == peak
+        assert all(count >= 0 for _, count in steps)
+
+
+# --- closed forms, traces, scale ------------------------------------------------------------------
+
+
+@given(st.integers(1, 40), st.floats(0.001, 0.999), st.integers(1, 6))
+def test_the_least_microbatch_count_is_the_least(p, below, v):
+    m = bubble.microbatches(p, below, v)
+    assert bubble.fraction(p, m, v) <= below + 1e-12
+    assert m == 1 or bubble.fraction(p, m - 1, v) > below - 1e-12
+
+
+def test_closed_forms_refuse_what_they_do_not_know():
+    for below in (0, 1, -0.5):
+        with pytest.raises(ValueError, match="below is"):
+            bubble.microbatches(4, below)
+    with pytest.raises(ValueError, match="schedule is 'zb_h9', must be one of gpipe"):
+        bubble.idle("zb_h9", 4)
+
+
+@pytest.mark.parametrize("name, p, m", [("one_f_one_b", 3, 5), ("zb_v", 2, 5), ("gpipe", 1, 1)])
+def test_the_trace_is_json_with_every_action_and_an_arrow_per_message(name, p, m):
+    timeline = simulate(SCHEDULES[name](p, m), c=0.25)
+    trace = json.loads(json.dumps(timeline.to_perfetto(unit=1e-3)))
+    events = trace["traceEvents"]
+    slices = [e for e in events if e["ph"] == "X"]
+    assert [(e["tid"], e["name"], e["ts"] / 1000, e["dur"] / 1000) for e in slices] == [
+        (s.rank, str(s.action), s.start, s.end - s.start) for s in timeline.spans
+    ]
+    starts = {e["id"]: e for e in events if e["ph"] == "s"}
+    finishes = {e["id"]: e for e in events if e["ph"] == "f"}
+    hops = sum(a != b for a, b in zip(timeline.plan.ranks, timeline.plan.ranks[1:], strict=False))
+    assert starts.keys() == finishes.keys() and len(starts) == 2 * hops * m
+    assert all(finishes[i]["ts"] >= starts[i]["ts"] + 250 for i in starts)
+
+
+def test_interleaved_on_one_stage_per_rank_is_1f1b():
+    assert interleaved(3, 6, 1).rows == one_f_one_b(3, 6).rows
+
+
+TORCH = {
+    "interleaved": "Interleaved1F1B",
+    "zb_v": "ZBVZeroBubble",
+    "dualpipe_v": "DualPipeV",
+}
+
+
+@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("p, m", [(2, 4), (3, 6), (4, 8), (4, 12), (5, 15)])
+def test_the_order_is_that_of_torch(name, p, m):
+    """torch.distributed.pipelining builds the same lists: I is our B, B our BW.
+
+    In ZB-V's drain it pays its weight gradients in another order, which changes nothing else.
+    """
+    pytest.importorskip("torch", reason="the peer is torch")
+    from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+    kinds = {"F": "F", "I": "B", "W": "W", "B": "BW"}
+    theirs = get_schedule_ops(TORCH[name], p, m, num_stages_per_rank=2)
+    for row, their_row in zip(SCHEDULES[name](p, m).rows, theirs, strict=True):
+        flat = []
+        for op in filter(None, their_row):
+            flat += getattr(op, "sub_actions", None) or (op,)
+        translated = [
+            Action(kinds[op.computation_type.value], op.microbatch_index, op.stage_index)
+            for op in flat
+        ]
+        ours = list(row)
+        if name == "zb_v":
+            assert sorted(ours) == sorted(translated)
+            ours, translated = (
+                [a if a.kind != "W" else "W" for a in x] for x in (ours, translated)
+            )
+        assert ours == translated

@@ -1,0 +1,230 @@
+"""A small vocabulary for drawings: one figure, its marks, its scales, and the book's colours.
+
+Every figure of the book is made of these, so they look alike, follow the page's light or dark
+colour, and say in words what they show. Strings only, and the same input gives the same bytes.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from math import floor, log10
+from zlib import crc32
+
+INK = "#111"  # on coloured cells, in light and in dark pages
+FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+SIZE = 12  # of text, in units of the figure
+LEGIBLE = 0.85  # how far a page may scale a figure down before it has to scroll it
+
+
+@dataclass(frozen=True)
+class Colour:
+    """A CSS variable of the page and the colour that stands in for it where there is no page.
+
+    >>> Colour("weft-f", "#56B4E9").paint()
+    {'fill': '#56B4E9', 'style': 'fill:var(--weft-f,#56B4E9)'}
+    """
+
+    variable: str
+    hexadecimal: str
+
+    def paint(self, white: float = 0.0) -> dict[str, str]:
+        """Attributes that fill with this colour, mixed with a share of white.
+
+        A program that does not know CSS variables or mixtures takes the plain `fill`.
+        """
+        live = f"var(--{self.variable},{self.hexadecimal})"
+        if white:
+            live = f"color-mix(in srgb,{live} {number(100 * (1 - white))}%,#fff)"
+        return {"fill": self._mixed(white), "style": f"fill:{live}"}
+
+    def _mixed(self, white: float) -> str:
+        channels = (int(self.hexadecimal[i : i + 2], 16) for i in (1, 3, 5))
+        mixed = (round(c + (255 - c) * white) for c in channels)
+        return "#" + "".join(f"{c:02X}" for c in mixed)
+
+
+FORWARD = Colour("weft-f", "#56B4E9")
+INPUT_GRADIENT = Colour("weft-b", "#E69F00")
+WEIGHT_GRADIENT = Colour("weft-w", "#009E73")
+WAITING = Colour("weft-wait", "#D55E00")
+TRAVEL = Colour("weft-link", "#CC79A7")
+
+
+def number(value: float) -> str:
+    """A coordinate in as few characters as a hundredth of a unit takes.
+
+    >>> number(3.0), number(0.504), number(-0.001)
+    ('3', '.5', '0')
+    """
+    short = f"{value:.2f}".rstrip("0").rstrip(".")
+    if short.startswith("0."):
+        return short[1:]
+    return "0" if short == "-0" else short
+
+
+def amount(value: float) -> str:
+    """A quantity as a reader wants it: four significant digits, no trailing zeros.
+
+    >>> amount(33.0), amount(28.5), amount(1 / 3), amount(12345.6)
+    ('33', '28.5', '0.3333', '12346')
+    """
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def percent(share: float) -> str:
+    """A share of one, to a tenth of a percent.
+
+    >>> percent(3 / 11)
+    '27.3 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
+def measure(string: str, size: float = SIZE) -> float:
+    """About how wide a string is, a little generously: there is no font to ask."""
+    narrow = sum(character in " .,:;'|il1()[]" for character in string)
+    return size * (0.58 * len(string) - 0.2 * narrow)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A straight map from quantities [low, high] to coordinates [start, stop].
+
+    >>> x = Scale(0, 10, 100, 200)
+    >>> x(2.5), x.ticks(most=5)
+    (125.0, (0, 2, 4, 6, 8, 10))
+    """
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        reach = self.high - self.low
+        share = (value - self.low) / reach if reach else 0.0
+        return self.start + share * (self.stop - self.start)
+
+    def ticks(self, most: int) -> tuple[float, ...]:
+        """Round values, 1, 2 or 5 times a power of ten apart, at most about `most` of them."""
+        reach = self.high - self.low
+        if reach <= 0:
+            return (self.low,)
+        rough = reach / max(most, 1)
+        power = 10 ** floor(log10(rough))
+        step = next(k * power for k in (1, 2, 5, 10) if k * power >= rough * (1 - 1e-9))
+        first = -floor(-self.low / step)
+        count = floor((self.high - first * step) / step + 1e-9)
+        return tuple(_round(step * (first + i), step) for i in range(count + 1))
+
+
+def _round(value: float, step: float) -> float:
+    """A multiple of a step without the dust of the multiplication."""
+    return round(value, max(0, 2 - floor(log10(step)))) if step < 1 else round(value)
+
+
+class Figure:
+    """A drawing in the making: marks in the order in which they are painted.
+
+    `title` says what it is, `description` what somebody would see in it. Marks are added by
+    tag; attributes are numbers or strings, with "_" for "-".
+
+    >>> figure = Figure(40, 20, "A box", "One box.")
+    >>> figure.mark("rect", x=1, y=2.5, width=10, height=10, tip="ten wide")
+    >>> "<rect x='1' y='2.5' width='10' height='10'><title>ten wide</title></rect>" in str(figure)
+    True
+    """
+
+    def __init__(self, width: float, height: float, title: str, description: str):
+        self.width, self.height = width, height
+        self.title, self.description = title, description
+        self._parts: list[str] = []
+
+    def mark(self, tag: str, content: str = "", tip: str = "", **attributes) -> None:
+        """One element; `content` is its text, `tip` is what hovering over it shows."""
+        inside = escape(content, quote=False)
+        if tip:
+            inside = f"<title>{escape(tip, quote=False)}</title>{inside}"
+        opening = f"<{tag}{_attributes(attributes)}"
+        self._parts.append(f"{opening}>{inside}</{tag}>" if inside else f"{opening}/>")
+
+    @contextmanager
+    def group(self, **attributes) -> Iterator[None]:
+        """What is drawn inside inherits these attributes; nothing is left of an empty group."""
+        self._parts.append(f"<g{_attributes(attributes)}>")
+        opened = len(self._parts)
+        yield
+        if len(self._parts) == opened:
+            self._parts.pop()
+        else:
+            self._parts.append("</g>")
+
+    def boxes(self, boxes: Sequence[tuple[float, float, float, float]], **attributes) -> None:
+        """Many rectangles (x, y, width, height) of one look in one path, which is short."""
+        if boxes:
+            outline = "".join(
+                f"M{number(x)} {number(y)}h{number(w)}v{number(h)}h{number(-w)}z"
+                for x, y, w, h in boxes
+            )
+            self.mark("path", d=outline, **attributes)
+
+    def words(self, x: float, y: float, string: str, **attributes) -> None:
+        """Text with its baseline at y."""
+        self.mark("text", string, x=x, y=y, **attributes)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, **attributes) -> None:
+        """A straight line in the page's text colour."""
+        attributes = {"stroke": "currentColor", **attributes}
+        self.mark("line", x1=x1, y1=y1, x2=x2, y2=y2, **attributes)
+
+    def __str__(self) -> str:
+        body = "".join(self._parts)
+        told = escape(self.title, quote=False), escape(self.description, quote=False)
+        key = f"weft-{crc32('|'.join((*told, body)).encode()):08x}"
+        width, height = number(self.width), number(self.height)
+        least = number(floor(self.width * LEGIBLE))
+        return (
+            f"<svg xmlns='http://www.w3.org/2000/svg' class='weft-figure' role='img' "
+            f"aria-labelledby='{key}-title {key}-desc' viewBox='0 0 {width} {height}' "
+            f"style='width:100%;height:auto;max-width:{width}px;min-width:{least}px' "
+            f'font-family="{FONT}" font-size=\'{SIZE}\' fill=\'currentColor\'>'
+            f"<title id='{key}-title'>{told[0]}</title><desc id='{key}-desc'>{told[1]}</desc>"
+            f"{body}</svg>"
+        )
+
+
+def _attributes(attributes: dict) -> str:
+    return "".join(
+        f" {name.replace('_', '-')}='{escape(value) if isinstance(value, str) else number(value)}'"
+        for name, value in attributes.items()
+    )
+
+
+def time_axis(
+    figure: Figure, x: Scale, top: float, bottom: float, end: float, unit: str
+) -> None:
+    """Faint lines at round times from `top` to `bottom`, labels below, and `end` in bold."""
+    factor, symbol = prefixed(x.high, unit)
+    shown = Scale(x.low * factor, x.high * factor, x.start, x.stop)
+    last = amount(end * factor)
+    with figure.group(stroke="currentColor", stroke_opacity=0.15):
+        for tick in shown.ticks(int((x.stop - x.start) // 56)):
+            figure.mark("path", d=f"M{number(shown(tick))} {number(top)}V{number(bottom + 4)}")
+    with figure.group(text_anchor="middle", font_size=11):
+        for tick in shown.ticks(int((x.stop - x.start) // 56)):
+            if abs(shown(tick) - x(end)) > (measure(last, 11) + measure(amount(tick), 11)) / 2 + 6:
+                figure.words(shown(tick), bottom + 16, amount(tick))
+        figure.words(x(end), bottom + 16, last, font_weight="bold")
+    figure.words(0, bottom + 16, f"time ({symbol})" if symbol else "time", font_size=11)
+
+
+def prefixed(most: float, unit: str) -> tuple[float, str]:
+    """Seconds as seconds, milliseconds or microseconds, whichever reads best up to `most`.
+
+    >>> prefixed(0.032, "s"), prefixed(33.0, "")
+    ((1000.0, 'ms'), (1.0, ''))
+    """
+    if unit != "s" or most >= 1:
+        return 1.0, unit
+    return (1e3, "ms") if most >= 1e-3 else (1e6, "µs")
