@@ -12,7 +12,7 @@ from math import floor, log10
 from zlib import crc32
 
 INK = "#111"  # on coloured cells, in light and in dark pages
-FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+FONT = "system-ui,Segoe UI,Roboto,Helvetica Neue,Arial,sans-serif"
 SIZE = 12  # of text, in units of the figure
 LEGIBLE = 0.85  # how far a page may scale a figure down before it has to scroll it
 
@@ -47,8 +47,9 @@ class Colour:
 FORWARD = Colour("weft-f", "#56B4E9")
 INPUT_GRADIENT = Colour("weft-b", "#E69F00")
 WEIGHT_GRADIENT = Colour("weft-w", "#009E73")
-WAITING = Colour("weft-wait", "#D55E00")
-TRAVEL = Colour("weft-link", "#CC79A7")
+WAITING = Colour("weft-wait", "#CC79A7")
+TRAVEL = Colour("weft-link", "#F0E442")
+STUCK = Colour("weft-stuck", "#D55E00")
 
 
 def number(value: float) -> str:
@@ -83,8 +84,8 @@ def percent(share: float) -> str:
 
 def measure(string: str, size: float = SIZE) -> float:
     """About how wide a string is, a little generously: there is no font to ask."""
-    narrow = sum(character in " .,:;'|il1()[]" for character in string)
-    return size * (0.58 * len(string) - 0.2 * narrow)
+    narrow = sum(character in " .,:;'|il()[]" for character in string)
+    return size * (0.63 * len(string) - 0.25 * narrow)
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,9 @@ def _round(value: float, step: float) -> float:
 class Figure:
     """A drawing in the making: marks in the order in which they are painted.
 
-    `title` says what it is, `description` what somebody would see in it. Marks are added by
-    tag; attributes are numbers or strings, with "_" for "-".
+    `title` says what it is, `description` what somebody would see in it. A page may show it
+    between `least` and `largest` pixels wide, and scrolls it where there is less room. Marks are
+    added by tag; attributes are numbers or strings, with "_" for "-".
 
     >>> figure = Figure(40, 20, "A box", "One box.")
     >>> figure.mark("rect", x=1, y=2.5, width=10, height=10, tip="ten wide")
@@ -136,8 +138,18 @@ class Figure:
     True
     """
 
-    def __init__(self, width: float, height: float, title: str, description: str):
+    def __init__(
+        self,
+        width: float,
+        height: float,
+        title: str,
+        description: str,
+        least: float | None = None,
+        largest: float | None = None,
+    ):
         self.width, self.height = width, height
+        self.least = width * LEGIBLE if least is None else least
+        self.largest = width if largest is None else largest
         self.title, self.description = title, description
         self._parts: list[str] = []
 
@@ -183,12 +195,12 @@ class Figure:
         told = escape(self.title, quote=False), escape(self.description, quote=False)
         key = f"weft-{crc32('|'.join((*told, body)).encode()):08x}"
         width, height = number(self.width), number(self.height)
-        least = number(floor(self.width * LEGIBLE))
+        least, largest = floor(self.least), floor(self.largest)
         return (
             f"<svg xmlns='http://www.w3.org/2000/svg' class='weft-figure' role='img' "
             f"aria-labelledby='{key}-title {key}-desc' viewBox='0 0 {width} {height}' "
-            f"style='width:100%;height:auto;max-width:{width}px;min-width:{least}px' "
-            f'font-family="{FONT}" font-size=\'{SIZE}\' fill=\'currentColor\'>'
+            f"style='width:100%;height:auto;max-width:{largest}px;min-width:{least}px' "
+            f"font-family='{FONT}' font-size='{SIZE}' fill='currentColor'>"
             f"<title id='{key}-title'>{told[0]}</title><desc id='{key}-desc'>{told[1]}</desc>"
             f"{body}</svg>"
         )
@@ -201,22 +213,52 @@ def _attributes(attributes: dict) -> str:
     )
 
 
-def time_axis(
-    figure: Figure, x: Scale, top: float, bottom: float, end: float, unit: str
-) -> None:
-    """Faint lines at round times from `top` to `bottom`, labels below, and `end` in bold."""
-    factor, symbol = prefixed(x.high, unit)
-    shown = Scale(x.low * factor, x.high * factor, x.start, x.stop)
-    last = amount(end * factor)
+def time_lines(figure: Figure, x: Scale, top: float, bottom: float, end: float, unit: str) -> None:
+    """Faint upright lines at the round times that `time_labels` names."""
     with figure.group(stroke="currentColor", stroke_opacity=0.15):
-        for tick in shown.ticks(int((x.stop - x.start) // 56)):
-            figure.mark("path", d=f"M{number(shown(tick))} {number(top)}V{number(bottom + 4)}")
+        for place, _ in _times(x, end, unit):
+            figure.mark("path", d=f"M{number(place)} {number(top)}V{number(bottom)}")
+
+
+def time_labels(figure: Figure, x: Scale, y: float, end: float, unit: str) -> None:
+    """Round times on the baseline y, and `end`, with its unit, in bold."""
+    last = moment(end, unit, end)
+    figure.words(0, y, "time", font_size=11)
     with figure.group(text_anchor="middle", font_size=11):
-        for tick in shown.ticks(int((x.stop - x.start) // 56)):
-            if abs(shown(tick) - x(end)) > (measure(last, 11) + measure(amount(tick), 11)) / 2 + 6:
-                figure.words(shown(tick), bottom + 16, amount(tick))
-        figure.words(x(end), bottom + 16, last, font_weight="bold")
-    figure.words(0, bottom + 16, f"time ({symbol})" if symbol else "time", font_size=11)
+        for place, label in _times(x, end, unit):
+            if abs(place - x(end)) > (measure(last, 11) + measure(label, 11)) / 2 + 6:
+                figure.words(place, y, label)
+        figure.words(x(end), y, last, font_weight="bold")
+
+
+def time_axis(figure: Figure, x: Scale, top: float, bottom: float, end: float, unit: str) -> None:
+    """Lines from `top` to `bottom` and their labels below."""
+    time_lines(figure, x, top, bottom + 4, end, unit)
+    time_labels(figure, x, bottom + 16, end, unit)
+
+
+def _times(x: Scale, end: float, unit: str) -> list[tuple[float, str]]:
+    """Where on the axis round times lie, and how they read in the prefix that suits `end`."""
+    factor, _ = prefixed(end, unit)
+    shown = Scale(x.low * factor, x.high * factor, x.start, x.stop)
+    return [(shown(tick), amount(tick)) for tick in shown.ticks(int((x.stop - x.start) // 56))]
+
+
+def key(figure: Figure, x: float, y: float, meaning: str, high: float = 12, **look) -> float:
+    """One entry of a legend on the baseline y: a swatch and its meaning. Where the next begins."""
+    figure.mark("rect", x=x, y=y - 4 - high / 2, width=12, height=high, **look)
+    figure.words(x + 17, y, meaning)
+    return x + 17 + measure(meaning) + 14
+
+
+def moment(time: float, unit: str, most: float) -> str:
+    """A time with its unit, in the prefix that suits `most`.
+
+    >>> moment(0.0125, "s", most=0.032), moment(33.0, "", most=33.0)
+    ('12.5 ms', '33')
+    """
+    factor, symbol = prefixed(most, unit)
+    return f"{amount(time * factor)} {symbol}".rstrip()
 
 
 def prefixed(most: float, unit: str) -> tuple[float, str]:

@@ -82,6 +82,11 @@ class Timeline:
             peaks.append(peak)
         return tuple(peaks)
 
+    def _repr_html_(self) -> str:
+        from weft.plan.draw import svg
+
+        return svg(self)
+
     def to_perfetto(self, unit: float = 1e-6) -> dict:
         """The timeline in Chrome's trace-event form: open the JSON in ui.perfetto.dev.
 

@@ -1,0 +1,112 @@
+# `make read` and `make test` are all one needs. Every target does its own set-up.
+#
+# Variables: PYTHON picks the interpreter of the environment (3.11, 3.12 or 3.13), VENV its folder,
+# PORT where the book is served, OUT where benchmarks put their records.
+
+VENV ?= .venv
+PORT ?= 8000
+OUT ?= _build/measured
+TOPICS ?= pipeline
+PYTHON ?=
+
+PY := $(VENV)/bin/python
+BOOK := $(PY) -c 'from jupyter_book.cli.main import main; main()'
+PYTEST := $(PY) -m pytest -c lib/pyproject.toml --rootdir . -o junit_family=xunit1
+BOTH_CORES := -n 2 --dist loadfile
+TESTS := lib/tests lib/weft --doctest-modules
+BOOK_TESTS := $(wildcard lib/tests/test_book_*.py)
+REPORTS := _build/tests
+# pytest ends with 5 where nothing was marked; the census at the end knows what had to run.
+OR_NONE := || [ $$? = 5 ]
+LINTED := lib notebooks book solutions
+PLANS := $(wildcard lib/weft/plan/*.py book/_ext/*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help light setup read book serve notebooks lab test test-all test-plan test-lib \
+        test-notebooks test-book bench gpu check clean browser
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{printf "%-22s %s\n", $$1, $$2}'
+
+setup: ## make .venv with everything in it (the other targets call this)
+	@sh lib/setup.sh $(VENV) all $(PYTHON)
+
+light: # what reading, planning and linting need: no torch
+	@sh lib/setup.sh $(VENV) light $(PYTHON)
+
+# --- the book ---------------------------------------------------------------------------------
+
+read: book serve ## build the book and serve it on 127.0.0.1
+
+book: light _build/.plans ## build the book into _build/html, warnings are errors
+	@$(BOOK) build -W -n --keep-going . || { rm -rf _build/.doctrees; \
+	    echo "the book does not build: the warnings above are errors" >&2; exit 1; }
+
+# Sphinx reads a page again when the page changes. Numbers and pictures on it come from the plans,
+# so a change there makes it forget what it has read; so does a failed build, whose pages would
+# otherwise pass the next time.
+_build/.plans: $(PLANS)
+	@mkdir -p _build && rm -rf _build/.doctrees && touch $@
+
+serve: light ## serve the book that is already built
+	@$(PY) book/serve.py --port $(PORT)
+
+# --- the labs ---------------------------------------------------------------------------------
+
+lab: setup ## JupyterLab on the notebooks
+	$(PY) -m jupyterlab --LabApp.news_url=None --LabApp.default_url=/lab/tree/notebooks
+
+notebooks: setup ## run the notebooks whose source has changed (ARGS=--force: all)
+	$(PY) notebooks/build.py $(ARGS)
+
+# --- the tests --------------------------------------------------------------------------------
+
+test: setup ## every test there is
+	@rm -rf $(REPORTS)
+	@$(MAKE) --no-print-directory test-all
+	@$(PY) lib/tests/census.py $(REPORTS)
+
+test-all: check book browser
+	$(PYTEST) $(BOTH_CORES) -m "not alone" --junit-xml $(REPORTS)/lib.xml $(TESTS)
+	$(PYTEST) -m alone --junit-xml $(REPORTS)/alone.xml lib/tests $(OR_NONE)
+	$(PYTEST) $(BOTH_CORES) --junit-xml $(REPORTS)/notebooks.xml \
+	    --nbval --nbval-sanitize-with notebooks/sanitize.cfg notebooks
+
+test-plan: light ## the tests that need no torch
+	$(PYTEST) lib/tests/test_layers.py $(wildcard lib/tests/test_*_plan*.py) \
+	    --doctest-modules lib/weft/plan
+
+test-lib: setup ## unit, property, doctest and multi-process tests, exercises and their zoo
+	$(PYTEST) $(BOTH_CORES) -m "not alone" $(TESTS) $(BOOK_TESTS:%=--ignore=%)
+	$(PYTEST) -m alone lib/tests $(OR_NONE)
+
+test-notebooks: setup ## every cell of every notebook, outputs compared
+	$(PYTEST) $(BOTH_CORES) --nbval --nbval-sanitize-with notebooks/sanitize.cfg notebooks
+
+test-book: setup book browser ## links, and the pages in a browser
+	$(PYTEST) $(BOTH_CORES) $(BOOK_TESTS)
+
+browser: light # Chromium, for the tests that look at the pages
+	@$(PY) lib/tests/browser.py --ensure
+
+check: light ## seconds: lint, format, stale generated files, who imports whom
+	@$(PY) -m ruff check --config lib/pyproject.toml $(LINTED)
+	@$(PY) -m ruff format --config lib/pyproject.toml --check $(LINTED)
+	@$(PY) notebooks/build.py --check
+	@$(PY) -m weft.grade.build --check
+	@$(PYTEST) --quiet lib/tests/test_layers.py
+
+# --- measurements -----------------------------------------------------------------------------
+
+bench: setup ## run the benchmarks; records go to OUT=_build/measured
+	@for topic in $(TOPICS); do $(PY) -m weft bench $$topic --out $(OUT) || exit 1; done
+
+gpu: setup ## tests and benchmarks that need a GPU; records go to OUT=_build/measured
+	@$(PY) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { \
+	    echo "make gpu: no CUDA device here; weft doctor says what is missing" >&2; exit 1; }
+	$(PYTEST) -m gpu lib/tests
+	@$(MAKE) --no-print-directory bench
+
+clean: ## remove what was built (not .venv)
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis lib/*.egg-info
+	find . -name .venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

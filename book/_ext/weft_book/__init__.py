@@ -1,0 +1,21 @@
+"""The book's Sphinx extension: pages whose numbers, pictures and measurements come from lib/.
+
+    calc      {calc}                      a number in a sentence, computed at build time
+    picture   {picture}                   a picture of the library, with caption and alt text
+    explore   {explore}                   a picture with sliders
+    guess     {guess}, {guess-answer}     the reader's guess, kept and compared
+    measured  {measured}, {measured-value}  records of book/measured
+
+Whatever is wrong is a warning with file and line; the book is built with warnings as errors.
+"""
+
+from . import calc, explore, fresh, guess, measured, picture
+
+
+def setup(app):
+    for part in (fresh, calc, picture, explore, guess, measured):
+        part.setup(app)
+    app.add_css_file("weft.css")
+    for script in ("explore.js", "guess.js", "measured.js"):
+        app.add_js_file(script, loading_method="defer")
+    return {"version": "1", "env_version": 1, "parallel_read_safe": True}

@@ -1,0 +1,39 @@
+// Runs the book's library under Pyodide: files copied from lib/ when the book was built.
+let python;
+
+async function library(here) {
+  const listing = await (await fetch(`${here}pylib/files.json`, { cache: "no-cache" })).json();
+  const address = (name) => `${here}pylib/${name}?v=${listing.version}`;
+  return Promise.all(
+    listing.files.map(async (name) => {
+      const answer = await fetch(address(name));
+      if (!answer.ok) throw new Error(`${name} is not there (${answer.status})`);
+      return [name, await answer.text()];
+    }),
+  );
+}
+
+async function start(here) {
+  const { loadPyodide } = await import(`${here}pyodide/pyodide.mjs`);
+  const [pyodide, files] = await Promise.all([
+    loadPyodide({ indexURL: `${here}pyodide/` }),
+    library(here),
+  ]);
+  for (const [name, text] of files) {
+    const path = `/library/${name}`;
+    pyodide.FS.mkdirTree(path.slice(0, path.lastIndexOf("/")));
+    pyodide.FS.writeFile(path, text);
+  }
+  pyodide.runPython("import sys; sys.path.insert(0, '/library')");
+  return pyodide.pyimport("states");
+}
+
+onmessage = async ({ data: { id, here, target, controls, chosen } }) => {
+  try {
+    python ??= start(here);
+    const states = await python;
+    postMessage({ id, picture: states.draw(target, controls, chosen) });
+  } catch (error) {
+    postMessage({ id, error: String(error.message ?? error).trim().split("\n").at(-1) });
+  }
+};

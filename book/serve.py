@@ -1,0 +1,60 @@
+"""Serve the built book on this machine alone: python book/serve.py [FOLDER] [--port N]."""
+
+import argparse
+import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+BUILT = Path(__file__).resolve().parents[1] / "_build" / "html"
+PORT = 8000
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Pages as they are on disk now: no log line for each, nothing remembered by the browser."""
+
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {
+        ".js": "text/javascript",
+        ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
+    }
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def end_headers(self) -> None:
+        """Have the browser ask again each time: the book may have been rebuilt."""
+        self.send_header("Cache-Control", "no-cache")
+        super().end_headers()
+
+
+def server(folder: Path, port: int) -> ThreadingHTTPServer:
+    """A server of a folder on 127.0.0.1, on the port or, where that is taken, on a free one."""
+    handler = partial(Quiet, directory=str(folder))
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError:
+        return ThreadingHTTPServer(("127.0.0.1", 0), handler)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the address, then serve until Ctrl-C."""
+    parser = argparse.ArgumentParser(description="Serve the built book on 127.0.0.1.")
+    parser.add_argument("folder", nargs="?", type=Path, default=BUILT)
+    parser.add_argument("--port", type=int, default=PORT)
+    options = parser.parse_args(arguments)
+    if not (options.folder / "index.html").exists():
+        print(f"{options.folder} holds no book yet: make book", file=sys.stderr)
+        return 2
+    with server(options.folder, options.port) as httpd:
+        print(f"Read the book at http://127.0.0.1:{httpd.server_address[1]}/", end="")
+        print("  (Ctrl-C ends)", flush=True)
+        try:
+            httpd.serve_forever()
+        except KeyboardInterrupt:
+            print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

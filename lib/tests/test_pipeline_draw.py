@@ -1,0 +1,620 @@
+"""The pictures of the pipeline chapter: every mark is where the timeline says, for any timeline."""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from weft.plan import bubble, draw, draw_bubble, draw_ledger, explore, svg
+from weft.plan.comm import lower
+from weft.plan.ledger import ledger, live
+from weft.plan.pipeline import SCHEDULES, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
+from weft.plan.simulate import Deadlock, simulate
+from weft.plan.timeline import Timeline
+
+SVG = "{http://www.w3.org/2000/svg}"
+SIZES = [(1, 1), (1, 3), (2, 4), (3, 6), (4, 8), (5, 10)]
+CASES = [(name, p, m) for name in SCHEDULES for p, m in SIZES if name != "dualpipe_v" or m >= 2 * p]
+DEAR = {"f": 1.3, "b": 1.75, "w": 0.6, "c": 0.2}  # nothing is a whole number, nor equal
+HUES = {"F": "56B4E9", "B": "E69F00", "W": "009E73"}
+
+
+def parse(picture: str) -> ElementTree.Element:
+    return ElementTree.fromstring(picture)
+
+
+def tipped(root: ElementTree.Element) -> list[tuple[str, tuple[float, float, float, float]]]:
+    """The boxes that say what they are: (what, (x, y, width, height))."""
+    return [
+        (rect[0].text, tuple(float(rect.get(side)) for side in ("x", "y", "width", "height")))
+        for rect in root.iter(f"{SVG}rect")
+        if len(rect)
+    ]
+
+
+def boxes(root: ElementTree.Element) -> list[tuple[str, float, float, float, float]]:
+    """The boxes of all coloured paths: (colour, x, y, width, height)."""
+    box = re.compile(r"M(\S+) ([\d.]+)h([\d.]+)v([\d.]+)h")
+    return [
+        (path.get("fill"), *map(float, numbers))
+        for path in root.iter(f"{SVG}path")
+        if path.get("style")
+        for numbers in box.findall(path.get("d"))
+    ]
+
+
+def words(root: ElementTree.Element) -> list[tuple[str, float, float]]:
+    """All text as (text, x, y), a text with an x for each letter taken apart."""
+    found = []
+    for text in root.iter(f"{SVG}text"):
+        xs, y = text.get("x").split(), float(text.get("y"))
+        pieces = text.text if len(xs) > 1 else [text.text]
+        found += [(piece, float(x), y) for piece, x in zip(pieces, xs, strict=True)]
+    return found
+
+
+def clock(root: ElementTree.Element, makespan: float):
+    """From time to x, by what the axis says: between its 0 and the label in bold."""
+    labels = list(root.iter(f"{SVG}text"))
+    y = next(text for text in labels if text.text == "time").get("y")
+    labels = [text for text in labels if text.get("y") == y]
+    start = float(next(text for text in labels if text.text == "0").get("x"))
+    stop = float(next(text for text in labels if text.get("font-weight")).get("x"))
+    return lambda time: start + (stop - start) * time / makespan
+
+
+def row_of(root: ElementTree.Element, y: float, height: float) -> int:
+    """The rank whose label stands beside a box."""
+    (rank,) = (
+        int(text.split()[1])
+        for text, _, baseline in words(root)
+        if re.fullmatch(r"rank \d+", text) and y < baseline < y + height
+    )
+    return rank
+
+
+def timelines():
+    """Any schedule at any small size and any durations."""
+
+    @st.composite
+    def build(sample):
+        name = sample(st.sampled_from(sorted(SCHEDULES)))
+        p, m = sample(st.integers(1, 5)), sample(st.integers(1, 12))
+        assume(not (name == "interleaved" and m % p) and not (name == "dualpipe_v" and m < 2 * p))
+        some = st.one_of(st.integers(0, 3), st.floats(0, 1e3, allow_subnormal=False))
+        durations = {key: sample(some) for key in "fbwc"}
+        return simulate(SCHEDULES[name](p, m), **durations)
+
+    return build()
+
+
+# --- the grid ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durations", [{}, DEAR], ids=["equal", "dear"])
+@pytest.mark.parametrize(("name", "p", "m"), CASES)
+def test_every_action_is_drawn_once_where_and_when_it_runs(name, p, m, durations):
+    timeline = simulate(SCHEDULES[name](p, m), **durations)
+    root = parse(draw.svg(timeline))
+    x = clock(root, timeline.makespan)
+    drawn = defaultdict(list)
+    for tip, (left, y, wide, high) in tipped(root):
+        drawn[tip.split(",")[0], row_of(root, y, high)].append((left, left + wide))
+    for span in timeline.spans:
+        stage = f" of stage {span.action.stage}" if timeline.plan.v > 1 else ""
+        places = drawn.pop((f"{span.action}{stage}", span.rank))
+        assert places == [pytest.approx((x(span.start), x(span.end)), abs=0.03)]
+    assert not drawn
+
+
+@pytest.mark.parametrize(("name", "p", "m"), CASES)
+def test_cells_have_the_colour_of_their_kind_and_bw_is_b_then_w(name, p, m):
+    timeline = simulate(SCHEDULES[name](p, m), **DEAR)
+    picture = draw.svg(timeline, b_share=0.75)
+    root = parse(picture)
+    x = clock(root, timeline.makespan)
+    kinds = {}
+    for hue, left, y, wide, high in boxes(root):
+        kind = next(kind for kind, full in HUES.items() if full in _hue_and_tints(full, hue))
+        kinds[row_of(root, y, high), round(left, 1)] = kind, wide
+    for rank, action, start, end in timeline.spans:
+        parts = {"BW": [("B", 0, 0.75), ("W", 0.75, 1)]}.get(action.kind, [(action.kind, 0, 1)])
+        for kind, low, high in parts:
+            left, right = (x(start + share * (end - start)) for share in (low, high))
+            near = [v for (r, at), v in kinds.items() if r == rank and abs(at - left) < 0.1]
+            assert near == [(kind, pytest.approx(right - left, abs=0.03))]
+
+
+def _hue_and_tints(full: str, shown: str) -> list[str]:
+    """[full] if `shown` is that colour or that colour mixed with white, else nothing."""
+    of, to = ([int(c[i : i + 2], 16) for i in (0, 2, 4)] for c in (full, shown.lstrip("#")))
+    whites = [(t - o) / (255 - o) for o, t in zip(of, to, strict=True)]
+    return [full] if max(whites) - min(whites) < 0.05 and min(whites) >= 0 else []
+
+
+def test_stages_of_one_rank_have_their_own_lightness():
+    root = parse(draw.svg(simulate(interleaved(p=2, m=4, v=3))))
+    hues = Counter(hue for hue, *_ in boxes(root))
+    assert len(hues) == 9
+    assert set(hues.values()) == {2 * 4}
+
+
+@pytest.mark.parametrize(("name", "p", "m"), CASES)
+def test_a_number_stands_in_the_middle_of_its_cell(name, p, m):
+    timeline = simulate(SCHEDULES[name](p, m))
+    root = parse(draw.svg(timeline, width=3000))
+    x = clock(root, timeline.makespan)
+    ys = {y for text, _, y in words(root) if text.startswith("rank")}
+    shown = [(text, round(at, 1), y) for text, at, y in words(root) if text.isdigit() and y in ys]
+    expected = Counter(
+        (str(s.action.microbatch), round(x((s.start + s.end) / 2))) for s in timeline.spans
+    )
+    assert Counter((text, round(at)) for text, at, _ in shown) == expected
+
+
+def test_numbers_are_left_out_where_one_of_them_would_not_fit():
+    root = parse(draw.svg(simulate(one_f_one_b(p=8, m=32))))
+    ys = {y for text, _, y in words(root) if text.startswith("rank")}
+    assert not [text for text, _, y in words(root) if text.isdigit() and y in ys]
+
+
+def test_blocked_messages_are_drawn_where_they_block():
+    timeline = simulate(gpipe(p=3, m=5), c=0.5, sends="rendezvous")
+    root = parse(draw.svg(timeline))
+    x = clock(root, timeline.makespan)
+    drawn = {
+        (tip.split(",")[0], row_of(root, y - 8, 22)): (left, left + wide)
+        for tip, (left, y, wide, high) in tipped(root)
+        if high < 10
+    }
+    expected = {
+        (str(s.action), s.rank): pytest.approx((x(s.start), x(s.end)), abs=0.03)
+        for s in timeline.spans
+        if not s.computes and s.end > s.start
+    }
+    assert drawn == expected
+    assert "blocked in a message" in [text for text, *_ in words(root)]
+
+
+def test_split_backwards_say_how_wide_the_parts_of_a_whole_one_are():
+    whole_and_split = simulate(SCHEDULES["dualpipe_v"](2, 5), f=1, b=3, w=1)
+    assert draw.svg(whole_and_split) == draw.svg(whole_and_split, b_share=0.75)
+    assert draw.svg(whole_and_split) != draw.svg(whole_and_split, b_share=0.5)
+
+
+def test_a_shared_axis_gives_every_schedule_the_same_scale():
+    fast, slow = simulate(zb_h1(p=3, m=5)), simulate(one_f_one_b(p=3, m=5))
+    roots = [parse(draw.svg(each, until=30.0)) for each in (fast, slow)]
+    assert roots[0].get("viewBox") == roots[1].get("viewBox")
+    first = [clock(root, t.makespan)(1.0) for root, t in zip(roots, (fast, slow), strict=True)]
+    assert first[0] == pytest.approx(first[1])
+
+
+def test_small_pictures_are_small_and_large_ones_are_bounded():
+    assert len(draw.svg(simulate(one_f_one_b(p=4, m=8)))) < 15_000
+    assert len(draw.svg(simulate(zb_h1(p=4, m=8)))) < 15_000
+    assert len(draw.svg(simulate(one_f_one_b(p=8, m=8000)))) < 300_000
+
+
+def test_a_crowded_grid_still_shows_when_ranks_are_idle():
+    timeline = simulate(gpipe(p=3, m=3000))
+    root = parse(draw.svg(timeline))
+    x = clock(root, timeline.makespan)
+    ends = defaultdict(list)
+    for _, left, y, wide, high in boxes(root):
+        ends[row_of(root, y, high)] += [left, left + wide]
+    for rank, row in enumerate(timeline.rows):
+        assert min(ends[rank]) == pytest.approx(x(row[0].start), abs=1)
+        assert max(ends[rank]) == pytest.approx(x(row[-1].end), abs=1)
+
+
+# --- what all pictures have in common ------------------------------------------------------------
+
+
+def pictures(timeline: Timeline) -> dict[str, str]:
+    """Every picture there is of a timeline."""
+    return {
+        "svg": draw.svg(timeline),
+        "plain": draw.svg(timeline, tips=False),
+        "seconds": draw.svg(timeline, unit="s"),
+        "ledger": draw.ledger_svg(timeline),
+        "live": draw.live_svg(timeline, limit=2.5),
+        "compare": draw.compare_svg([timeline, timeline], ["above", "below"]),
+        "measured": draw.measured_svg(timeline, timeline),
+    }
+
+
+@given(timelines())
+@settings(max_examples=60)
+def test_every_picture_of_any_timeline_is_well_formed_and_inside_its_frame(timeline):
+    for name, picture in pictures(timeline).items():
+        root = parse(picture)
+        _, _, width, height = map(float, root.get("viewBox").split())
+        for element in root.iter():
+            left, wide = float(element.get("width", 0)), 0.0
+            if element.tag == f"{SVG}rect":
+                left, wide = float(element.get("x")), float(element.get("width"))
+                assert 0 <= float(element.get("y")) <= height - float(element.get("height")), name
+                assert wide >= 0 and 0 <= left <= left + wide <= width + 0.01, name
+        for text, x, y in words(root):
+            assert 0 <= x <= width and 0 < y < height, (name, text)
+        assert "nan" not in picture and "inf" not in picture
+
+
+@given(timelines())
+@settings(max_examples=20)
+def test_every_picture_says_in_words_what_it_shows(timeline):
+    for name, picture in pictures(timeline).items():
+        root = parse(picture)
+        title, description = root[0], root[1]
+        assert root.get("role") == "img"
+        assert root.get("aria-labelledby").split() == [title.get("id"), description.get("id")]
+        assert title.text and "{" not in title.text
+        for rank in range(timeline.plan.p):
+            assert f"Rank {rank} " in description.text or f"Rank {rank}:" in description.text, name
+
+
+def test_ids_differ_where_pictures_differ_and_only_there():
+    different = [
+        picture
+        for name, p, m in CASES
+        for picture in pictures(simulate(SCHEDULES[name](p, m), **DEAR)).values()
+    ]
+    ids = Counter(id_ for each in set(different) for id_ in re.findall(r"\bid='([^']+)'", each))
+    assert set(ids.values()) == {1}
+    again = pictures(simulate(one_f_one_b(p=3, m=6), **DEAR))
+    assert again == pictures(simulate(one_f_one_b(p=3, m=6), **DEAR))
+
+
+def test_pictures_do_not_depend_on_the_order_of_a_hash_table():
+    code = (
+        "from weft.plan import draw, explore\n"
+        "from weft.plan.pipeline import zb_v\n"
+        "from weft.plan.simulate import simulate\n"
+        "t = simulate(zb_v(3, 7), w=0.4, c=0.1)\n"
+        "print(draw.text(t, color=True), draw.svg(t), draw.ledger_svg(t), draw.live_svg(t))\n"
+        "print(explore.durations(), explore.bubble(v=2))\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+def test_a_rank_that_does_nothing_and_a_step_without_length():
+    empty = Timeline(one_f_one_b(p=2, m=1), ())
+    assert "Rank 1 does nothing" in draw.svg(empty)
+    assert draw.text(empty).splitlines()[1:3] == ["rank 0", "rank 1"]
+    still = simulate(one_f_one_b(p=2, m=3), f=0, b=0, w=0)
+    assert "makespan 0, idle 0.0 %" in draw.text(still)
+    for timeline in (empty, still):
+        for picture in pictures(timeline).values():
+            parse(picture)
+
+
+def test_marks_escape_what_xml_would_read_as_its_own():
+    figure = svg.Figure(10, 10, "a < b & c", "'quoted'")
+    figure.words(1, 1, "<b>&", tip="1 < 2", id="it's")
+    root = parse(str(figure))
+    assert (root[0].text, root[1].text) == ("a < b & c", "'quoted'")
+    assert (root[2][0].text, root[2][0].tail, root[2].get("id")) == ("1 < 2", "<b>&", "it's")
+
+
+@given(st.floats(1e-9, 1e9), st.floats(0, 1), st.integers(1, 20))
+def test_ticks_are_round_few_and_inside(high, share, most):
+    low = high * share * 0.99
+    ticks = svg.Scale(low, high, 0, 1).ticks(most)
+    assert len(ticks) <= most + 1
+    assert all(low * (1 - 1e-9) <= tick <= high * (1 + 1e-9) for tick in ticks)
+    steps = {f"{b - a:.3g}".strip("0.")[:1] for a, b in zip(ticks, ticks[1:], strict=False)}
+    assert len(steps) <= 1 or high - low < 1e-6 * high
+
+
+def test_a_notebook_shows_a_timeline_as_its_grid():
+    timeline = simulate(one_f_one_b(p=3, m=4))
+    assert timeline._repr_html_() == draw.svg(timeline)
+
+
+# --- characters ----------------------------------------------------------------------------------
+
+
+def grid_of(picture: str, p: int) -> tuple[list[str], int]:
+    """The rows of a text grid without their labels, filled up, and how many columns it has."""
+    axis, *rest = picture.splitlines()
+    columns = axis.rindex(" ") + 1 - 9 if axis.split()[-1] != "0" else 0
+    return [row[9:].ljust(columns) for row in rest[:p]], columns
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize(("name", "p", "m"), CASES)
+def test_a_column_shows_what_its_rank_does_in_the_middle_of_its_time(name, p, m, width):
+    for durations in ({}, DEAR, {"w": 0.5}):
+        timeline = simulate(SCHEDULES[name](p, m), **durations)
+        rows, columns = grid_of(draw.text(timeline, width=width), p)
+        assert max(map(len, rows)) == columns <= width - 9
+        for row, spans in zip(rows, timeline.rows, strict=True):
+            for column, letter in enumerate(row):
+                middle = (column + 0.5) * timeline.makespan / columns
+                at_work = any(s.start + 1e-6 < middle < s.end - 1e-6 for s in spans)
+                on_edge = any(abs(middle - t) < 1e-6 for s in spans for t in s[2:])
+                assert on_edge or at_work == (letter != "."), (row, column)
+
+
+@pytest.mark.parametrize(("name", "p", "m"), [case for case in CASES if case[1] < 5])
+def test_whole_durations_stand_on_whole_columns_with_their_names(name, p, m):
+    timeline = simulate(SCHEDULES[name](p, m))
+    rows, columns = grid_of(draw.text(timeline, width=400), p)
+    each = columns / timeline.makespan
+    assert each == int(each)
+    each = int(each)
+    for row, spans in zip(rows, timeline.rows, strict=True):
+        rest = list(row)
+        for span in spans:
+            start, end = int(span.start * each), int(span.end * each)
+            assert "".join(rest[start:end]).upper().rstrip() == str(span.action)
+            rest[start:end] = "." * (end - start)
+        assert set(rest) <= {"."}
+
+
+def test_every_second_stage_of_a_rank_is_in_lower_case():
+    timeline = simulate(zb_v(p=2, m=3))
+    rows, columns = grid_of(draw.text(timeline), 2)
+    for row, spans in zip(rows, timeline.rows, strict=True):
+        for span in spans:
+            first = row[round(span.start * columns / timeline.makespan)]
+            lower_stage = span.action.stage == min(timeline.plan.stages_of(span.rank))
+            assert first.isupper() == lower_stage
+
+
+def test_a_name_that_does_not_fit_is_never_cut_into_another_name():
+    timeline = simulate(one_f_one_b(p=3, m=25))
+    picture = draw.text(timeline, width=60)
+    rows, _ = grid_of(picture, 3)
+    assert not re.search(r"\d", "".join(rows))
+    assert "a character is" in picture
+
+
+def test_colour_adds_codes_and_changes_no_letter():
+    timeline = simulate(SCHEDULES["dualpipe_v"](2, 5), c=0.5)
+    colored = draw.text(timeline, color=True)
+    assert re.sub(r"\x1b\[[\d;]*m", "", colored) == re.sub(r"(?<=\S) +$", "", draw.text(timeline))
+    painted = "".join(re.findall(r"m([^\x1b]*)\x1b\[0m", colored))
+    assert "." not in painted and "BW0" not in painted and "F0" in painted
+
+
+def test_blocked_ranks_are_told_from_idle_ones():
+    rows, _ = grid_of(draw.text(simulate(gpipe(p=2, m=3), c=1, sends="rendezvous")), 2)
+    assert rows[1].startswith("~") and rows[1].endswith(".")
+
+
+@pytest.mark.parametrize("width", [0, 28])
+def test_too_narrow_a_terminal_is_refused(width):
+    with pytest.raises(ValueError, match=f"width is {width}, must be at least 29"):
+        draw.text(simulate(gpipe(p=2, m=2)), width=width)
+
+
+# --- the ledger, memory, the bubble --------------------------------------------------------------
+
+
+@given(timelines())
+@settings(max_examples=40)
+def test_the_ledger_accounts_for_the_whole_step_of_every_rank(timeline):
+    waits = defaultdict(float)
+    for wait in ledger(timeline):
+        waits[wait.rank, wait.cause, wait.source] += wait.end - wait.start
+    for rank, parts in enumerate(draw_ledger.totals(timeline)):
+        assert sum(parts.values()) == pytest.approx(timeline.makespan)
+        work = sum(length for (kind, _), length in parts.items() if kind in "FBW")
+        assert work == pytest.approx(timeline.busy[rank])
+        for (kind, source), length in parts.items():
+            if kind == "dependency":
+                assert length == pytest.approx(waits[rank, kind, source])
+
+
+def test_the_bars_of_the_ledger_are_as_long_as_what_they_stand_for():
+    timeline = simulate(interleaved(p=3, m=6, v=2), **DEAR)
+    root = parse(draw.ledger_svg(timeline))
+    x = clock(root, timeline.makespan)
+    bars = defaultdict(list)
+    for tip, (left, y, wide, high) in tipped(root):
+        bars[row_of(root, y, high)].append((tip, left, left + wide))
+    for rank, parts in enumerate(draw_ledger.totals(timeline)):
+        now = 0.0
+        for (_, left, right), (key, length) in zip(bars[rank], parts.items(), strict=True):
+            assert (left, right) == pytest.approx((x(now), x(now + length)), abs=0.03), key
+            now += length
+        sources = {tip.split(":")[0] for tip, *_ in bars[rank] if "for rank" in tip}
+        assert sources == {f"waiting for rank {s}" for k, s in parts if k == "dependency"}
+
+
+@pytest.mark.parametrize(("name", "p", "m"), CASES)
+def test_memory_curves_step_where_activations_come_and_go(name, p, m):
+    timeline = simulate(SCHEDULES[name](p, m), **DEAR)
+    root = parse(draw.live_svg(timeline))
+    x = clock(root, timeline.makespan)
+    curves = [e for e in root.iter(f"{SVG}path") if e.get("style")]
+    assert len(curves) == p
+    highest = max(timeline.peak_live)
+    for curve, steps, peak in zip(curves, live(timeline), timeline.peak_live, strict=True):
+        base = float(re.match(r"M\S+ (\S+?)H", curve.get("d")).group(1))
+        path = re.findall(r"H([\d.]+)V([\d.]+)", curve.get("d"))[: len(steps)]
+        heights = [base - float(y) for _, y in path]
+        for (time, count), (at, _), height in zip(steps, path, heights, strict=True):
+            assert float(at) == pytest.approx(x(time), abs=0.02)
+            assert height == pytest.approx(44 * count / highest, abs=0.02)
+        assert max(heights) == pytest.approx(44 * peak / highest, abs=0.02)
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 1), (3, 9, 2), (8, 24, 3), (5, 7, 1), (1, 2, 1)])
+def test_simulated_points_lie_on_the_curves_and_the_choice_is_ringed(p, m, v):
+    root = parse(draw.bubble_svg(p, m, v))
+    labels = {text: y - 4 for text, _, y in words(root) if re.fullmatch(r"\d+ %", text)}
+    top = max(labels, key=lambda text: int(text.split()[0]))
+
+    def share(y):
+        return int(top.split()[0]) / 100 * (labels["0 %"] - y) / (labels["0 %"] - labels[top])
+
+    points = 0
+    for circle in root.iter(f"{SVG}circle"):
+        if len(circle):
+            n, each = map(int, re.match(r"m = (\d+), v = (\d+)", circle[0].text).groups())
+            shown = share(float(circle.get("cy")))
+            assert shown == pytest.approx(bubble.fraction(p, n, each), abs=1e-3)
+            points += 1
+    assert points == sum(len(draw_bubble.points(p, each, 64)) for each in {1, 2, 4, v})
+    ring = list(root.iter(f"{SVG}circle"))[-1]
+    assert share(float(ring.get("cy"))) == pytest.approx(bubble.fraction(p, m, v), abs=1e-3)
+
+
+# --- side by side --------------------------------------------------------------------------------
+
+
+def test_compared_schedules_share_their_scale_and_start():
+    several = [
+        simulate(plan, f=2, b=3, w=2) for plan in (one_f_one_b(3, 5), zb_h1(3, 5), gpipe(2, 4))
+    ]
+    root = parse(draw.compare_svg(several))
+    lengths = {round(wide) for tip, (_, _, wide, _) in tipped(root) if tip.startswith("F")}
+    starts = {left for tip, (left, *_) in tipped(root) if tip == "F0, 0 to 2"}
+    assert len(lengths) == len(starts) == 1
+    assert sum(tip.startswith("F") for tip, _ in tipped(root)) == 3 * 5 + 3 * 5 + 2 * 4
+    results = [text for text, *_ in words(root) if text.startswith("makespan")]
+    assert results == [f"makespan {t.makespan:g}, idle {100 * t.bubble:.1f} %" for t in several]
+
+
+def test_comparing_needs_timelines_and_a_label_for_each():
+    timeline = simulate(gpipe(2, 2))
+    with pytest.raises(ValueError, match="timelines is empty"):
+        draw.compare_svg([])
+    with pytest.raises(ValueError, match="labels has 1 entries, must have 2"):
+        draw.compare_svg([timeline, timeline], ["one"])
+
+
+def test_a_measured_step_is_set_against_the_simulation_of_its_own_plan():
+    simulated = simulate(one_f_one_b(p=2, m=3), f=0.01, b=0.01, w=0.01)
+    late = tuple(s._replace(start=s.start * 1.1, end=s.end * 1.1) for s in simulated.spans)
+    root = parse(draw.measured_svg(simulated, replace(simulated, spans=late)))
+    assert "measured (+10.0 %)" in [text for text, *_ in words(root)]
+    assert "132 ms" in [text for text, *_ in words(root)]
+    with pytest.raises(ValueError, match="must be of the simulated plan, 1F1B, p = 2, m = 3"):
+        draw.measured_svg(simulated, simulate(one_f_one_b(p=2, m=4)))
+
+
+# --- the deadlock --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (2, 5), (3, 4), (4, 9)])
+def test_each_blocked_rank_has_its_action_marked_and_an_arrow(p, m):
+    plan = lower(one_f_one_b(p, m), fuse=False)
+    with pytest.raises(Deadlock) as caught:
+        simulate(plan, sends="rendezvous")
+    root = parse(draw.deadlock_svg(one_f_one_b(p, m)))
+    spoken = {
+        f"{'send' if action.kind.startswith('SEND') else 'receive'} {action.kind[-1]}{action.microbatch}"
+        for _, action in caught.value.blocked
+    }
+    marked = {t.text for t in root.iter(f"{SVG}text") if t.get("font-weight") == "bold"}
+    assert marked == spoken
+    arrows = [e for e in root.iter(f"{SVG}path") if "C" in e.get("d")]
+    assert len(arrows) == len(caught.value.blocked) == p
+    for rank, _ in caught.value.blocked:
+        assert f"Rank {rank} is stuck at its step" in root[1].text
+
+
+def test_arrows_lead_from_the_blocked_message_to_its_other_end():
+    root = parse(draw.deadlock_svg(one_f_one_b(p=2, m=3)))
+    place = {}
+    for text, x, y in words(root):
+        place[text, y] = x
+    rows = sorted(y for text, _, y in words(root) if text.startswith("rank"))
+    first, second = (y - 1 for y in rows)
+    ends = set()
+    for path in root.iter(f"{SVG}path"):
+        if "C" in path.get("d"):
+            numbers = [float(n) for n in re.findall(r"-?[\d.]+", path.get("d"))]
+            ends.add((numbers[0], numbers[-2]))
+    assert ends == {
+        (place["send F1", first], place["receive F1", second]),
+        (place["send B0", second], place["receive B0", first]),
+    }
+
+
+@pytest.mark.parametrize("plan", [gpipe(3, 4), lower(one_f_one_b(3, 4))])
+def test_a_plan_that_runs_through_has_no_deadlock_to_draw(plan):
+    with pytest.raises(ValueError, match="runs through, nothing is blocked"):
+        draw.deadlock_svg(plan)
+
+
+# --- sliders -------------------------------------------------------------------------------------
+
+
+def parts(html: str) -> tuple[ElementTree.Element | None, str]:
+    """The picture and the line under it."""
+    root = ElementTree.fromstring(f"<div>{html}</div>")
+    picture = root.find(f"div/{SVG}svg")
+    (line,) = root.findall("p")
+    return picture, line.text.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("m", [1, 4, 8, 12])
+def test_sliders_show_the_tested_numbers_or_say_why_not(name, p, m):
+    allowed = not (name == "interleaved" and m % p) and not (name == "dualpipe_v" and m < 2 * p)
+    for function in (explore.schedule, explore.memory, explore.durations):
+        picture, line = parts(function(schedule=name, p=p, m=m))
+        assert (picture is not None) == allowed
+        if not allowed:
+            assert "multiple of p" in line or "at least 2 p" in line
+            continue
+        plan = SCHEDULES[name](p, m)
+        timeline = simulate(plan, f=1 / plan.v, b=1 / plan.v, w=1 / plan.v)
+        assert f"akespan {timeline.makespan:.4g}" in line
+        assert f"idle {100 * timeline.bubble:.1f} %" in line
+
+
+@pytest.mark.parametrize("choice", ["schedule", "memory"])
+def test_moving_the_schedule_slider_keeps_the_axes(choice):
+    frames = [parts(getattr(explore, choice)(schedule=name, p=3, m=6))[0] for name in SCHEDULES]
+    assert len({frame.get("viewBox") for frame in frames}) == 1
+    lines = set()
+    for frame in frames:
+        labels = words(frame)
+        y = next(at for text, _, at in labels if text == "time")
+        lines |= {(text, x) for text, x, at in labels if at == y and text in ("0", "5", "10")}
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 1), (4, 8, 2), (3, 9, 4), (5, 7, 1)])
+def test_the_bubble_slider_names_both_definitions(p, m, v):
+    picture, line = parts(explore.bubble(p=p, m=m, v=v))
+    assert picture is not None
+    assert line.count(f"{100 * (p - 1) / (v * m + p - 1):.1f} %") == 2
+    assert f"{100 * (p - 1) / (v * m):.1f} %" in line
+    assert "try m = 8" in explore.bubble(p=4, m=7, v=2)
+
+
+def test_the_duration_slider_takes_its_shares_in_percent():
+    _, line = parts(explore.durations(schedule="zb_h1", p=4, m=8, w_percent=50, hop_percent=25))
+    timeline = simulate(zb_h1(4, 8), w=0.5, c=0.25)
+    base = simulate(one_f_one_b(4, 8), w=0.5, c=0.25)
+    assert f"makespan {timeline.makespan:.4g}" in line
+    assert f"1F1B is idle {100 * base.bubble:.1f} %" in line
+
+
+def test_sliders_answer_to_what_does_not_exist():
+    assert parts(explore.schedule(schedule="nope"))[1].startswith(
+        "There is no picture: schedule is"
+    )
+    assert "p is 0, must be a whole number" in parts(explore.memory(p=0))[1]

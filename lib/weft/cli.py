@@ -1,0 +1,329 @@
+"""The command line: `weft draw`, `plan`, `run`, `bench`, `grade`, `doctor`.
+
+Each command imports what it needs when it is called, so that a picture is on the screen before
+torch could have been loaded. What goes wrong is one line on stderr and exit code 2.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+FAILED, INTERRUPTED, CLOSED = 2, 130, 141
+TRAINERS = {"pipeline": "weft.run.train"}  # `weft run TOPIC` -> the module whose main it calls
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> None:
+        """Say what is wrong and how to learn more, without the usage above it."""
+        self.exit(FAILED, f"{self.prog}: {message} ({self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        code = options.command(options)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # somebody has read enough, `head` say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
+        print(f"weft {options.name}: {one_line(error)}", file=sys.stderr)
+        return FAILED
+
+
+def one_line(error: Exception) -> str:
+    """An error as a line: what a person can act on, not where in the code it was noticed."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("weft"):
+        return f"this needs {error.name}, which is not installed (weft doctor says more)"
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+# --- what may be said -------------------------------------------------------------------------
+
+
+def parser() -> Parser:
+    """All commands with their arguments."""
+    top = Parser(
+        prog="weft", description="Plan, draw, run and measure the training of large models."
+    )
+    top.add_argument("--version", action="version", version="%(prog)s " + version())
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, command, help: str, **more) -> Parser:
+        made = commands.add_parser(name, help=help, description=help, **more)
+        made.set_defaults(command=command, name=name)
+        return made
+
+    draw_arguments(add("draw", draw, "draw a pipeline schedule"))
+    plan_arguments(add("plan", plan, "find a plan within limits"))
+    run_ = add("run", run, "train a small model over several ranks", add_help=False)
+    run_.add_argument("topic", metavar="TOPIC")
+    run_.add_argument("rest", nargs=argparse.REMAINDER)
+    bench_ = add("bench", bench, "measure a topic on this machine, beside its peers")
+    bench_.add_argument("topic", metavar="TOPIC")
+    bench_.add_argument("--out", metavar="FOLDER", type=Path, help="write the records there")
+    grade_arguments(add("grade", grade, "grade an exercise"))
+    add("doctor", doctor, "say what this machine can run, and what is missing")
+    return top
+
+
+def version() -> str:
+    """The version that is installed, if one is."""
+    if "--version" not in sys.argv:
+        return ""
+    from importlib import metadata
+
+    try:
+        return metadata.version("weft")
+    except metadata.PackageNotFoundError:
+        return "(run from its source, not installed)"
+
+
+def draw_arguments(draw_: Parser) -> None:
+    """SCHEDULE P M [V], durations, and where else than on the screen the picture goes."""
+    draw_.add_argument("schedule", metavar="SCHEDULE", help="such as one_f_one_b")
+    draw_.add_argument("p", metavar="P", type=int, help="ranks")
+    draw_.add_argument("m", metavar="M", type=int, help="microbatches")
+    draw_.add_argument("v", metavar="V", type=int, nargs="?", help="virtual stages per rank")
+    duration_arguments(draw_)
+    draw_.add_argument(
+        "--sends", choices=("buffered", "rendezvous"), default="buffered",
+        help="whether a send waits for its receive (%(default)s)",
+    )  # fmt: skip
+    draw_.add_argument("--fuse", action="store_true", help="post neighbouring messages together")
+    file_arguments(draw_)
+
+
+def plan_arguments(plan_: Parser) -> None:
+    """`weft plan TOPIC …`: one parser for each topic that has something to search for."""
+    topics = plan_.add_subparsers(metavar="TOPIC", required=True)
+    help = "find a schedule for given durations, hop latency and memory"
+    pipeline = topics.add_parser("pipeline", help=help, description=help)
+    pipeline.add_argument("p", metavar="P", type=int, help="ranks, with one stage each")
+    pipeline.add_argument("m", metavar="M", type=int, help="microbatches")
+    duration_arguments(pipeline)
+    pipeline.add_argument(
+        "--memory", metavar="N", type=int, required=True, help="most live activations on a rank"
+    )
+    file_arguments(pipeline)
+
+
+def duration_arguments(command: Parser) -> None:
+    """How long the actions of one virtual stage take."""
+    for name, what in (("f", "forward"), ("b", "input gradient"), ("w", "weight gradient")):
+        command.add_argument(
+            f"--{name}", metavar="T", type=duration, default=1.0,
+            help=f"time of a {what}: a number, or one for each stage, as 1,1,2,1 (1)",
+        )  # fmt: skip
+    command.add_argument("--c", metavar="T", type=float, default=0.0, help="time of a hop (0)")
+
+
+def file_arguments(command: Parser) -> None:
+    """Where a timeline can be kept."""
+    command.add_argument("--svg", metavar="F", type=Path, help="write the picture there")
+    command.add_argument("--trace", metavar="F", type=Path, help="write a Chrome trace there")
+
+
+def grade_arguments(grade_: Parser) -> None:
+    """STEM, whose answers, which tests, and where the report goes."""
+    grade_.add_argument("stem", metavar="STEM", help="such as pipeline")
+    grade_.add_argument("--answers", metavar="DIR", type=Path, help="(exercises/STEM)")
+    grade_.add_argument("--hidden", action="store_true", help="with the hidden tests")
+    grade_.add_argument("--json", metavar="F", type=Path, help="write the report there")
+    grade_.add_argument("--gradescope", metavar="F", type=Path, help="the same in its form")
+
+
+def duration(text: str) -> float | list[float]:
+    """A number, or several with commas between them."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number, nor numbers with commas"
+        ) from None
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+# --- what is done -----------------------------------------------------------------------------
+
+
+def draw(options: argparse.Namespace) -> int:
+    """Simulate a schedule and show its timeline."""
+    from weft.plan.comm import lower
+    from weft.plan.pipeline import SCHEDULES
+    from weft.plan.simulate import simulate
+    from weft.terminal import working
+
+    schedule = known("schedule", options.schedule, SCHEDULES)
+    if options.v is not None and options.schedule != "interleaved":
+        raise ValueError(f"{options.schedule} takes no V: only interleaved does")
+    if options.fuse and options.sends == "buffered":
+        raise ValueError("--fuse says how messages are posted: it needs --sends rendezvous")
+    sizes = [options.p, options.m] + ([] if options.v is None else [options.v])
+    with working(f"simulating {options.schedule}"):
+        made = schedule(*sizes)
+        if options.fuse:
+            made = lower(made)
+        times = {"f": options.f, "b": options.b, "w": options.w, "c": options.c}
+        timeline = simulate(made, **times, sends=options.sends)
+        picture = in_characters(timeline)
+    print(picture)
+    keep(timeline, options)
+    return 0
+
+
+def plan(options: argparse.Namespace) -> int:
+    """Search for a schedule and set it beside those that have names."""
+    from weft.plan.search import search
+    from weft.terminal import table, working
+
+    times = {"f": options.f, "b": options.b, "w": options.w, "c": options.c}
+    with working("searching"):
+        found = search(options.p, options.m, **times, memory=options.memory)
+        picture = in_characters(found)
+        rows = [described("found", found, options.memory)]
+        rows += named_schedules(options.p, options.m, times, options.memory)
+    print(picture)
+    table(["schedule", "makespan", "bubble", "bubble rate", "most live", "fits"], rows)
+    keep(found, options)
+    return 0
+
+
+def named_schedules(p: int, m: int, times: dict, memory: int) -> list[list[str]]:
+    """A row for each schedule with one stage per rank that these sizes allow."""
+    from weft.plan.pipeline import SCHEDULES
+    from weft.plan.simulate import simulate
+
+    rows = []
+    for name in ("gpipe", "one_f_one_b", "zb_h1", "zb_h2"):
+        try:
+            made = SCHEDULES[name](p, m)
+        except ValueError:
+            continue  # not every schedule exists for every p and m
+        rows.append(described(name, simulate(made, **times), memory))
+    return rows
+
+
+def described(name: str, timeline, memory: int) -> list[str]:
+    """A schedule in a row of the table that `weft plan pipeline` prints."""
+    live = max(timeline.peak_live)
+    shares = (
+        f"{share:.2%}".replace("%", " %") for share in (timeline.bubble, timeline.bubble_rate)
+    )
+    return [name, f"{timeline.makespan:g}", *shares, str(live), "yes" if live <= memory else "no"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Hand over to a topic's own training program."""
+    from importlib import import_module
+
+    trainer = import_module(known("topic", options.topic, TRAINERS))
+    return trainer.main(options.rest) or 0
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Run a topic's benchmarks, print them, and write their records if a folder is named."""
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    import weft.bench
+    from weft.terminal import working
+
+    topics = {m.name: f"weft.bench.{m.name}" for m in iter_modules(weft.bench.__path__)}
+    topics.pop("record", None)
+    module = import_module(known("topic", options.topic, topics))
+    with working(f"measuring {options.topic}") as progress:
+        records = module.bench(progress)
+    for record in records:
+        show(record)
+        if options.out:
+            print(f"written: {record.write(options.out)}")
+    return 0
+
+
+def show(record) -> None:
+    """A record as a table: the medians, and how far apart the samples lay."""
+    from weft.terminal import table
+
+    rows = []
+    for r in record.results:
+        spread = f"{min(r.samples):.4g} – {max(r.samples):.4g}"
+        rows.append([r.name, r.who, f"{r.value:.4g}", r.unit, spread, str(len(r.samples))])
+    table(["what", "who", "median", "unit", "from – to", "samples"], rows, title=record.title)
+    machine = record.machine
+    chip = machine.get("gpu", machine.get("cpu", machine["chip"]))
+    print(", ".join([str(chip), *(f"{k} {v}" for k, v in record.versions.items()), record.date]))
+
+
+def grade(options: argparse.Namespace) -> int:
+    """Grade the answers to an exercise; 0 for full score, 1 for less."""
+    from weft.grade import check
+    from weft.terminal import working
+
+    with working(f"grading {options.stem}"):
+        result = check(options.stem, answers=options.answers, hidden=options.hidden)
+    print(result)
+    for path, report in ((options.json, "json"), (options.gradescope, "gradescope")):
+        if path:
+            write(path, getattr(result, report)())
+    return 0 if result.max and result.score == result.max else 1
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print what this machine can run; 0 unless something is missing without which nothing runs."""
+    from weft.doctor import examine
+    from weft.terminal import table, working
+
+    with working("looking around"):
+        findings = examine()
+    table(["", "what", "found"], [[f.mark, f.what, f.found] for f in findings])
+    for finding in findings:
+        if finding.takes:
+            print(f"{finding.what}: {finding.takes}")
+    return 0 if all(f.there for f in findings if f.needed) else 1
+
+
+# --- what several of them do ------------------------------------------------------------------
+
+
+def known(what: str, name: str, choices):
+    """What a name stands for, or a complaint that lists the names there are."""
+    if name not in choices:
+        raise ValueError(f"unknown {what} {name!r}: choose from {', '.join(choices)}")
+    return choices[name]
+
+
+def in_characters(timeline) -> str:
+    """A timeline as wide as the terminal, painted where it can be."""
+    from weft.plan.draw import text
+    from weft.terminal import has_color, width
+
+    return text(timeline, width=width(), color=has_color())
+
+
+def keep(timeline, options: argparse.Namespace) -> None:
+    """Write the files that were asked for, and say so."""
+    if options.svg:
+        from weft.plan.draw import svg
+
+        write(options.svg, svg(timeline) + "\n")
+    if options.trace:
+        write(options.trace, json.dumps(timeline.to_perfetto()) + "\n")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file and say where."""
+    path.write_text(text, encoding="utf-8")
+    print(f"written: {path}")

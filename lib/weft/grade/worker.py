@@ -1,0 +1,181 @@
+"""The answer's side: one process per test, forked from a small one that has not seen any answer.
+
+`main` is what the grader starts. It imports the plans, then forks for each test a child that locks
+itself in, imports `answers.py` and calls its functions as the grader asks. Values travel as plain
+data. A test's child is killed with all it started when the test ends, so nothing that an answer
+leaves behind, in memory or as a process, reaches the next test.
+
+Beside `answers.py` a topic may have a `probe.py`, which is the grader's: its `prepare()` runs
+before the answers are imported, and its functions get the answers' module first. That is where
+bytes and live activations are measured. An answer shares its process with the probe and could
+forge what the probe measures; it cannot reach the tests, the scores or the report.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import weft.plan.simulate  # noqa: F401  imported here so that the children have it already
+from weft.grade import confine, data
+
+MEMORY = 8 << 30  # bytes that an answer's process may have for itself
+MOST = 16 << 20  # bytes of one request or reply
+
+
+def main() -> None:
+    """Fork one child per request; sys.argv is the control socket, answers, probe and scratch."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    answers, probe, scratch = (Path(argument) for argument in sys.argv[2:])
+    confine.die_with_parent()
+    confine.adopt_orphans()
+    confine.hide_memory()
+    while True:
+        asked, handles, _, _ = socket.recv_fds(control, 1, 2)
+        if not asked:
+            return
+        child = os.fork()
+        if child == 0:
+            control.close()
+            serve(*handles, answers, probe, scratch)
+        for handle in handles:
+            os.close(handle)
+        control.sendall(child.to_bytes(8, "big"))
+        while (ended := os.waitpid(-1, 0))[0] != child:
+            pass  # an orphan that was adopted
+        control.sendall(os.waitstatus_to_exitcode(ended[1]).to_bytes(8, "big", signed=True))
+
+
+def serve(connection: int, printed: int, answers: Path, probe: Path, scratch: Path) -> None:
+    """Lock this process in, then answer requests until it is killed."""
+    os.setsid()
+    for stream in (1, 2):
+        os.dup2(printed, stream)
+    os.close(printed)
+    os.chdir(scratch)
+    confine.die_with_parent()
+    confine.hide_memory(False)
+    confine.limit(MEMORY)
+    confine.lock_in(scratch)
+    sys.path.insert(0, str(answers.parent))
+    modules: dict[str, ModuleType] = {}
+    with socket.socket(fileno=connection) as channel:
+        while request := receive(channel):
+            ticket, home, name, args, kwargs = data.loads(request)
+            try:
+                if not modules:
+                    modules = load_both(answers, probe)
+                kind, value = "value", call(modules, home, name, args, kwargs)
+                reply = data.dumps([ticket, kind, value])
+                if len(reply) > MOST:
+                    raise TypeError(f"more than {MOST >> 20} MiB")
+            except BaseException as error:
+                reply = data.dumps([ticket, *explain(error, answers)])
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+            send(channel, reply)
+    os._exit(0)
+
+
+class Missing(Exception):
+    """The answers have no function of that name."""
+
+
+def load_both(answers: Path, probe: Path) -> dict[str, ModuleType]:
+    """The answers' module and the probe's; the probe prepares before the answers are run."""
+    modules = {}
+    if probe.is_file():
+        modules["probe"] = load(probe, "probe", known=False)
+        if hasattr(modules["probe"], "prepare"):
+            modules["probe"].prepare()
+    modules["answers"] = load(answers, "answers")
+    return modules
+
+
+def load(path: Path, name: str, known: bool = True) -> ModuleType:
+    """The module in the file `path`; `import name` finds it too where it is to be `known`."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    if known:
+        sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def call(modules: dict[str, ModuleType], home: str, name: str, args: tuple, kwargs: dict) -> Any:
+    function = getattr(modules[home], name, None)
+    if not callable(function):
+        raise Missing(f"there is no function {name} in {home}.py")
+    before = (modules["answers"],) if home == "probe" else ()
+    return function(*before, *args, **kwargs)
+
+
+def explain(error: BaseException, answers: Path) -> tuple[str, list]:
+    """What went wrong as data: its sort, the exception's name, its text, the line in answers.py."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(answers)]
+    line = lines[-1] if lines else getattr(error, "lineno", None)
+    if isinstance(error, NotImplementedError) and not str(error):
+        sort = "unwritten"
+    elif isinstance(error, TypeError) and not lines:
+        sort = "misfit"
+    elif isinstance(error, Missing):
+        sort = "missing"
+    else:
+        sort = "raised"
+    return sort, [type(error).__name__, str(error)[:2000], line]
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+def send(channel: socket.socket, payload: bytes) -> None:
+    channel.sendall(len(payload).to_bytes(8, "big") + payload)
+
+
+def receive(channel: socket.socket) -> bytes:
+    """One payload, or nothing at the end of the stream."""
+    head = channel.recv(8, socket.MSG_WAITALL)
+    return channel.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL) if head else b""
+
+
+# --- for probes -----------------------------------------------------------------------------------
+
+
+def close(*names: str) -> None:
+    """Close library functions ("module:function") or modules ("module") to the answers.
+
+    An exercise that asks for 1F1B must not be passed by calling ours. The function keeps its
+    identity and loses its body, so every name and table that refers to it is closed as well.
+    """
+    for name in names:
+        module, _, function = name.partition(":")
+        if function:
+            vars(importlib.import_module(module))[function].__code__ = _closed.__code__
+        else:
+            sys.modules[module] = closed = ModuleType(module)
+            closed.__getattr__ = _closed_attribute
+
+
+def _closed(*args: Any, **kwargs: Any) -> None:
+    raise PermissionError("closed while you are graded: the exercise is to write this yourself")
+
+
+def _closed_attribute(name: str) -> None:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise PermissionError("closed while you are graded: the exercise is to write this yourself")
+
+
+def rank(world: Any, probe: str, answers: str, name: str, *args: Any) -> Any:
+    """For `launch`: the probe's function `name` on one rank, with the answers loaded there too."""
+    modules = load_both(Path(answers), Path(probe))
+    function: Callable[..., Any] = getattr(modules["probe"], name)
+    return function(world, modules["answers"], *args)

@@ -1,0 +1,210 @@
+"""Train the small byte-level decoder through a pipeline: `weft run pipeline`.
+
+The same command runs on its own, where it starts the ranks itself, and under torchrun, where it
+is one of them: `torchrun --nproc-per-node 4 -m weft run pipeline`.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Listener
+from pathlib import Path
+from struct import Struct
+from threading import Thread
+
+import torch
+from torch import Tensor
+
+from weft.nn.transformer import Config, loss, stages
+from weft.plan.pipeline import SCHEDULES, Plan
+from weft.plan.timeline import Timeline
+from weft.run.clock import Cpu, Unit, Wall
+from weft.run.pipeline import Pipeline
+from weft.run.world import launch
+
+CLOCKS = {"wall": Wall, "cpu": Cpu, "unit": Unit}
+LINES = 20  # how many losses are printed at most
+REPORT = Struct("=qd")  # step, loss
+BOOK = Path(__file__).parents[3] / "book"
+
+
+@dataclass(frozen=True)
+class Training:
+    """All that a rank needs to know: the model, the plan, the batches, the optimizer.
+
+    A step takes `microbatches` of `batch` windows of `config.seq` bytes from random places of
+    the text; `rate` is AdamW's learning rate.
+    """
+
+    config: Config
+    plan: Plan
+    steps: int = 20
+    batch: int = 4
+    rate: float = 1e-3
+    seed: int = 0
+    clock: str = "wall"
+
+
+def batches(training: Training, text: bytes) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """For each step the m pairs (bytes, the bytes that follow), [B, T] each; the same everywhere.
+
+    Raises ValueError where the text is shorter than one window.
+    """
+    plan, T = training.plan, training.config.seq
+    data = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    if len(data) <= T:
+        raise ValueError(f"text has {len(data)} bytes, must have more than seq = {T}")
+    dice = torch.Generator().manual_seed(training.seed)
+    for _ in range(training.steps):
+        starts = torch.randint(len(data) - T, (plan.m, training.batch, 1), generator=dice)
+        windows = data[starts + torch.arange(T + 1)]
+        yield [(window[:, :-1], window[:, 1:]) for window in windows]
+
+
+def train(
+    world, training: Training, text: bytes, report: Callable[[int, float], None] | None = None
+) -> tuple[list[float], Timeline]:
+    """One rank's part: the loss of every step, nats per byte, and the timeline of the last."""
+    torch.manual_seed(training.seed)
+    plan = training.plan
+    model = stages(training.config, plan.stages)
+    mine = [model[stage].to(world.device) for stage in plan.stages_of(world.rank)]
+    optimizer = torch.optim.AdamW(
+        [weight for stage in mine for weight in stage.parameters()], lr=training.rate
+    )
+    pipeline = Pipeline(plan, mine, loss, world, CLOCKS[training.clock]())
+    losses = []
+    for step, microbatches in enumerate(batches(training, text)):
+        optimizer.zero_grad()
+        mean, timeline = pipeline.step(microbatches)
+        optimizer.step()
+        losses.append(mean.item())
+        if report and world.rank == 0:
+            report(step, losses[-1])
+    return losses, timeline
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`weft run pipeline …`: train, print losses as they come, show the last step if asked."""
+    options = _parser().parse_args(argv)
+    training, text = _training(options), _text(options.text)
+    next(batches(training, text))  # a text that is too short is better found out here
+    digits, every = len(str(training.steps)), max(1, training.steps // LINES)
+
+    shown = []
+
+    def show(step: int, mean: float) -> None:
+        shown.append(step)
+        if step % every == 0 or step == training.steps - 1:
+            print(f"step {step:{digits}}  loss {mean:.4f} nats per byte", flush=True)
+
+    with _listening(show) as door:
+        arguments = training, text, door
+        results = launch(_train_aloud, training.plan.p, *arguments, timeout=options.timeout)
+    if not shown:  # one of torchrun's processes, and not the first
+        return 0
+    timeline = results[0][1]
+    if options.timeline:
+        from weft.plan.draw import text as picture
+
+        print(picture(timeline))
+    if options.trace:
+        unit = 1e-3 if options.clock == "unit" else 1.0
+        options.trace.write_text(json.dumps(timeline.to_perfetto(unit)) + "\n")
+        print(f"written: {options.trace}")
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise ValueError(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="weft run pipeline", description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--schedule", choices=sorted(SCHEDULES), default="one_f_one_b", help="(%(default)s)")
+    add("--ranks", type=int, default=4, metavar="P", help="(%(default)s)")
+    add("--microbatches", type=int, default=8, metavar="M", help="(%(default)s)")
+    add("--virtual", type=int, metavar="V", help="stages per rank of interleaved (2)")
+    add("--steps", type=int, default=20, metavar="N", help="(%(default)s)")
+    add("--text", type=Path, metavar="FILE", help="what to learn (this book's chapters)")
+    add("--batch", type=int, default=4, metavar="B", help="sequences per microbatch (%(default)s)")
+    add("--seq", type=int, default=64, metavar="T", help="bytes in a sequence (%(default)s)")
+    add("--layers", type=int, default=8, metavar="L", help="(%(default)s)")
+    add("--width", type=int, default=64, metavar="D", help="(%(default)s)")
+    add("--heads", type=int, default=4, metavar="H", help="(%(default)s)")
+    add("--rate", type=float, default=1e-3, help="learning rate of AdamW (%(default)s)")
+    add("--seed", type=int, default=0, help="(%(default)s)")
+    add("--clock", choices=CLOCKS, default="wall", help="what times are measured by (%(default)s)")
+    add("--timeline", action="store_true", help="draw the last step as it was measured")
+    add("--trace", type=Path, metavar="FILE", help="write the last step for ui.perfetto.dev")
+    add("--timeout", type=float, default=3600.0, help="seconds until it is ended (%(default)s)")
+    return parser
+
+
+def _training(options: argparse.Namespace) -> Training:
+    """What the options ask for; whatever is wrong with them comes out before a rank starts."""
+    for name in ("steps", "batch"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} is {getattr(options, name)}, must be at least 1")
+    sizes = [options.ranks, options.microbatches]
+    if options.virtual is not None:
+        if options.schedule != "interleaved":
+            raise ValueError(f"--virtual is for interleaved, {options.schedule} takes none")
+        sizes.append(options.virtual)
+    plan = SCHEDULES[options.schedule](*sizes)
+    config = Config(options.layers, options.width, options.heads, seq=options.seq)
+    if plan.stages > config.layers:
+        raise ValueError(
+            f"--layers is {config.layers}, must be at least {plan.stages}, "
+            f"one for each of the {plan.v} stages of {plan.p} ranks"
+        )
+    keys = ("steps", "batch", "rate", "seed", "clock")
+    return Training(config, plan, **{key: getattr(options, key) for key in keys})
+
+
+def _text(path: Path | None) -> bytes:
+    """The bytes of a file, or of this book's chapters one after the other."""
+    if path:
+        return path.read_bytes()
+    chapters = sorted(BOOK.glob("*.md"))
+    if not chapters:
+        raise ValueError("the book's chapters are not beside this library: name a --text FILE")
+    return b"".join(chapter.read_bytes() for chapter in chapters)
+
+
+# --- losses on their way to whoever started the ranks ---------------------------------------------
+
+
+@contextmanager
+def _listening(show: Callable[[int, float], None]) -> Iterator[str]:
+    """A door at which rank 0 reports while it runs; each report is shown here, in the parent."""
+    with Listener() as listener:
+        thread = Thread(target=_listen, args=(listener, show))
+        thread.start()
+        try:
+            yield listener.address
+        finally:
+            with suppress(OSError):  # if nobody came, this lets the thread go
+                Client(listener.address).close()
+            thread.join()
+
+
+def _listen(listener: Listener, show: Callable[[int, float], None]) -> None:
+    with listener.accept() as line, suppress(EOFError, ConnectionError):
+        while True:
+            show(*REPORT.unpack(line.recv_bytes()))
+
+
+def _train_aloud(world, training: Training, text: bytes, door: str):
+    """`train`, with rank 0 reporting every loss at the door."""
+    if world.rank:
+        return train(world, training, text)
+    with Client(door) as line:
+        return train(world, training, text, lambda *report: line.send_bytes(REPORT.pack(*report)))
