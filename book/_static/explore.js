@@ -80,6 +80,7 @@
     const form = box.querySelector("form");
     const view = box.querySelector(".explore-view");
     const status = box.querySelector(".explore-status");
+    const spoken = box.querySelector(".explore-spoken");
     const script = box.querySelector('script[type="application/x-frames"]');
     const fields = [...form.querySelectorAll("[data-control]")];
     const { target, controls } = box.dataset;
@@ -91,7 +92,9 @@
       const left = view.querySelector(".weft-scroll")?.scrollLeft ?? 0;
       view.innerHTML = picture;
       if (left) view.querySelector(".weft-scroll")?.scrollTo(left, 0);
-      box.dataset.shown = turn;
+      const words = view.querySelector(".weft-summary, .explore-note, svg > title");
+      spoken.textContent = words?.textContent ?? "";
+      box.dispatchEvent(new CustomEvent("weft-shown", { detail: { turn, picture } }));
     }
 
     async function draw() {

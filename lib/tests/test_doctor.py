@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+
 from weft import cli, doctor
 
 

@@ -68,7 +68,7 @@ def parser() -> Parser:
 
     draw_arguments(add("draw", draw, "draw a pipeline schedule"))
     plan_arguments(add("plan", plan, "find a plan within limits"))
-    run_ = add("run", run, "train a small model over several ranks", add_help=False)
+    run_ = add("run", run, "train a small model over several ranks")
     run_.add_argument("topic", metavar="TOPIC")
     run_.add_argument("rest", nargs=argparse.REMAINDER)
     bench_ = add("bench", bench, "measure a topic on this machine, beside its peers")
@@ -141,6 +141,8 @@ def grade_arguments(grade_: Parser) -> None:
     grade_.add_argument("stem", metavar="STEM", help="such as pipeline")
     grade_.add_argument("--answers", metavar="DIR", type=Path, help="(exercises/STEM)")
     grade_.add_argument("--hidden", action="store_true", help="with the hidden tests")
+    grade_.add_argument("--tier", metavar="T", action="append", help="only these: page, processes")
+    grade_.add_argument("--seed", metavar="N", type=int, help="what the hidden tests draw from")
     grade_.add_argument("--json", metavar="F", type=Path, help="write the report there")
     grade_.add_argument("--gradescope", metavar="F", type=Path, help="the same in its form")
 
@@ -272,13 +274,14 @@ def grade(options: argparse.Namespace) -> int:
     from weft.grade import check
     from weft.terminal import working
 
-    with working(f"grading {options.stem}"):
-        result = check(options.stem, answers=options.answers, hidden=options.hidden)
+    asked = {"answers": options.answers, "hidden": options.hidden, "tiers": options.tier}
+    with working(f"grading {options.stem}") as progress:
+        result = check(options.stem, **asked, seed=options.seed, progress=progress)
     print(result)
     for path, report in ((options.json, "json"), (options.gradescope, "gradescope")):
         if path:
             write(path, getattr(result, report)())
-    return 0 if result.max and result.score == result.max else 1
+    return 0 if result.full else 1
 
 
 def doctor(options: argparse.Namespace) -> int:

@@ -13,10 +13,11 @@ import pkgutil
 from functools import cache
 from types import ModuleType
 
-import weft.plan
 from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
+
+import weft.plan
 
 from . import fresh
 
@@ -79,7 +80,9 @@ class _Qualify(ast.NodeTransformer):
 
 def namespace(tree: ast.AST, more: dict[str, object]) -> dict[str, object]:
     """The names that an expression uses, each resolved; an unknown one is an error."""
-    bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    bound = {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     bound |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - bound
     return {name: _resolve(name, more) for name in names}

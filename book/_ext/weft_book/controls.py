@@ -1,9 +1,9 @@
 """The sliders, menus and boxes of `{explore}`, read from one line each.
 
-    p: 2..6 = 4 | Stages                                     a slider
-    c: 0..1 by 0.25 = 0 | Hop latency                        a slider with steps
-    schedule: one_f_one_b (1F1B), gpipe = gpipe | Schedule   a menu
-    lowered: [ ] | Show sends and receives                   a box to tick
+p: 2..6 = 4 | Stages                                     a slider
+c: 0..1 by 0.25 = 0 | Hop latency                        a slider with steps
+schedule: one_f_one_b (1F1B), gpipe = gpipe | Schedule   a menu
+lowered: [ ] | Show sends and receives                   a box to tick
 """
 
 import re

@@ -10,13 +10,16 @@ import html
 import itertools
 import json
 import math
+import re
 import shutil
 import zlib
 from pathlib import Path
+from typing import ClassVar
 
-import weft
 from docutils import nodes
 from docutils.parsers.rst import directives
+
+import weft
 
 from . import states
 from .controls import Control, parse
@@ -44,12 +47,14 @@ class Explore(FigureDirective):
 
     required_arguments = 1
     has_content = True
-    option_spec = FigureDirective.option_spec | {"frames": directives.flag}
+    option_spec: ClassVar = FigureDirective.option_spec | {"frames": directives.flag}
 
     def run(self):
         problem = self.missing("caption", "alt")
         if problem:
             return self.wrong(problem)
+        if not re.fullmatch(r"\w+\.\w+", self.arguments[0]):
+            return self.wrong(f"`{self.arguments[0]}` is not MODULE.FUNCTION of weft.plan")
         try:
             controls = [parse(line) for line in self.content if line.strip()]
             picture = self.default_picture(controls)
@@ -133,9 +138,8 @@ def visit_explore(self, node):
     fields = [_field(f"{node['ids'][0]}-{i}", control) for i, control in enumerate(group)]
     self.body.append(f'<form class="explore-form" hidden>{"".join(fields)}</form>')
     self.body.append('<p class="explore-status" role="status"></p>')
-    self.body.append(
-        f'<div class="weft-view explore-view" aria-live="polite">{node["html"]}</div>'
-    )
+    self.body.append(f'<div class="weft-view explore-view">{node["html"]}</div>')
+    self.body.append('<p class="explore-spoken" role="status" aria-live="polite"></p>')
     if node["frames"]:
         self.body.append(f'<script type="application/x-frames">{node["frames"]}</script>')
 
@@ -151,7 +155,9 @@ def _field(identity: str, control: nodes.Element) -> str:
         return f'{start}<input type="checkbox" {name}{checked}></div>'
     if control["kind"] == "menu":
         chosen = ["", " selected"]
-        options = "".join(f"<option{chosen[i == default]}>{t}</option>" for i, t in enumerate(texts))
+        options = "".join(
+            f"<option{chosen[i == default]}>{t}</option>" for i, t in enumerate(texts)
+        )
         return f"{start}<select {name}>{options}</select></div>"
     spoken = html.escape(json.dumps([part.astext() for part in list(control)[1:]]))
     return (
@@ -179,7 +185,7 @@ def copy_library(app, error) -> None:
 
 def setup(app):
     app.add_enumerable_node(explore_box, "figure", caption_of, html=(visit_explore, depart_drawn))
-    ignored = {builder: (skip, None) for builder in ("html", "latex", "text", "man", "texinfo")}
+    ignored = dict.fromkeys(("html", "latex", "text", "man", "texinfo"), (skip, None))
     app.add_node(explore_controls, **ignored)
     app.add_directive("explore", Explore)
     app.connect("build-finished", copy_library)

@@ -1,4 +1,4 @@
-"""`{guess}` and `{guess-answer}`: the reader commits to a number, and later sees how far off it was.
+"""`{guess}` and `{guess-answer}`: the reader commits to a number, and later sees how good it was.
 
 The page keeps the guess in the reader's browser. The answer is computed when the book is built
 and stands only in the answer's box, folded, so that nobody reads it by accident; without
@@ -7,6 +7,7 @@ JavaScript the fold is all there is.
 
 import html
 import math
+from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -48,7 +49,7 @@ class _Box(SphinxDirective):
 class Guess(_Box):
     """The directive {guess}: the body is the question."""
 
-    option_spec = {"unit": directives.unchanged}
+    option_spec: ClassVar = {"unit": directives.unchanged}
 
     def run(self):
         if not any(line.strip() for line in self.content):
@@ -59,7 +60,7 @@ class Guess(_Box):
 class GuessAnswer(_Box):
     """The directive {guess-answer}: the body is what to say with the answer."""
 
-    option_spec = {"answer": directives.unchanged_required}
+    option_spec: ClassVar = {"answer": directives.unchanged_required}
 
     def run(self):
         fresh.note_use(self.env)
@@ -74,7 +75,7 @@ class GuessAnswer(_Box):
             return self.wrong(f"`{self.options['answer']}` gives {value!r}, no number")
         if not math.isfinite(number):
             return self.wrong(f"`{self.options['answer']}` gives {number}, no finite number")
-        return [self.box(guess_answer, value=number, printed=printed, unit="")]
+        return [self.box(guess_answer, value=number, printed=printed)]
 
 
 def pair(app, doctree) -> None:
@@ -100,43 +101,40 @@ def pair(app, doctree) -> None:
 
 def _finish(asked: guess_box, answer: guess_answer) -> None:
     """Give the answer its unit; where the reader types percent, the answer is a share."""
-    unit = asked["unit"]
+    unit, printed = asked["unit"], answer["printed"]
     answer["unit"] = unit
-    if unit == "%":
-        answer["value"] *= 100
-    if unit and not answer["printed"].endswith(unit):
-        answer["printed"] += f" {unit}"
+    answer["value"] *= 100 if unit == "%" else 1
+    if unit and not printed.endswith(unit):
+        printed += f" {unit}"
+    answer.insert(0, nodes.paragraph("", printed, classes=["guess-value"]))
 
 
 def visit_guess(self, node):
-    key, unit = (html.escape(node[name]) for name in ("guess", "unit"))
-    identity = node["ids"][0]
-    page = html.escape(self.docnames[0])
+    key, page = html.escape(node["guess"]), html.escape(self.docnames[0])
     self.body.append(
-        f'<aside class="weft-guess" id="{identity}" data-guess="{key}" data-page="{page}"'
-        f' role="group" aria-label="Your guess" data-form="{identity}-form">'
+        f'<aside class="weft-guess" id="{node["ids"][0]}" data-guess="{key}" data-page="{page}"'
+        ' role="group" aria-label="Your guess">'
     )
-    node["closing"] = (
-        f'<form class="guess-form" id="{identity}-form" hidden>'
-        f'<label for="{identity}-number">Your guess</label>'
-        f'<input id="{identity}-number" type="text" inputmode="decimal" autocomplete="off" size="8">'
+
+
+def depart_guess(self, node):
+    identity, unit = f"{node['ids'][0]}-number", html.escape(node["unit"])
+    self.body.append(
+        f'<form class="guess-form" hidden><label for="{identity}">Your guess</label>'
+        f'<input id="{identity}" type="text" inputmode="decimal" autocomplete="off" size="8">'
         f"<span>{unit}</span>"
         '<button type="submit">Keep it</button><p role="status"></p></form></aside>\n'
     )
 
 
-def depart_guess(self, node):
-    self.body.append(node["closing"])
-
-
 def visit_answer(self, node):
-    key, unit, printed = (html.escape(node[name]) for name in ("guess", "unit", "printed"))
+    key, unit = (html.escape(node.get(name, "")) for name in ("guess", "unit"))
+    page = html.escape(self.docnames[0])
     self.body.append(
         f'<aside class="weft-guess-answer" id="{node["ids"][0]}" data-guess="{key}"'
-        f' data-unit="{unit}" data-value="{node["value"]!r}" data-page="{html.escape(self.docnames[0])}">'
+        f' data-unit="{unit}" data-value="{node["value"]!r}" data-page="{page}">'
         '<p class="guess-compare" role="status" hidden></p>'
-        f"<details><summary>The answer to the guess above</summary>"
-        f'<p class="guess-value">{printed}</p>'
+        "<details><summary>The answer to the guess above</summary>"
     )
 
 
@@ -144,22 +142,14 @@ def depart_answer(self, node):
     self.body.append("</details></aside>\n")
 
 
-def visit_plain_guess(self, node):
-    pass
-
-
-def visit_plain_answer(self, node):
-    """Outside HTML the answer simply stands before its text."""
-    strong = nodes.paragraph("", "", nodes.strong("", node["printed"]))
-    strong.parent = node
-    strong.walkabout(self)
+def no_frame(self, node):
+    """Outside HTML the question and the answer are plain paragraphs."""
 
 
 def setup(app):
-    plain = {b: (visit_plain_guess, visit_plain_guess) for b in ("latex", "text", "man", "texinfo")}
-    folded = {b: (visit_plain_answer, visit_plain_guess) for b in plain}
+    plain = dict.fromkeys(("latex", "text", "man", "texinfo"), (no_frame, no_frame))
     app.add_node(guess_box, html=(visit_guess, depart_guess), **plain)
-    app.add_node(guess_answer, html=(visit_answer, depart_answer), **folded)
+    app.add_node(guess_answer, html=(visit_answer, depart_answer), **plain)
     app.add_directive("guess", Guess)
     app.add_directive("guess-answer", GuessAnswer)
     app.connect("doctree-read", pair)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
-import weft
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
+
+import weft
 from weft.bench.record import FORMAT, Record, Result, read
 
 from . import fresh
@@ -123,7 +125,7 @@ class Measured(FigureDirective):
     """The directive {measured}."""
 
     required_arguments = 1
-    option_spec = FigureDirective.option_spec | {
+    option_spec: ClassVar = FigureDirective.option_spec | {
         "chips": directives.unchanged_required,
         "not-yet": directives.unchanged_required,
         "as": lambda text: directives.choice(text, ("table", "plot")),
@@ -199,7 +201,7 @@ def _choose(names: Iterable[str], patterns: list[str]) -> list[str]:
 
 
 def _table(rows: list[str], columns: list[tuple[Record, str]], spec: str, kind: str) -> str:
-    """Rows are results, columns are whose code on which chip; the page's script adds the reader's."""
+    """Rows are results, columns whose code on which chip; the page's script adds the reader's."""
     head = "".join(f'<th scope="col">{_series(record, who)}</th>' for record, who in columns)
     shown = [_find(record, row, who) for row in rows for record, who in columns]
     largest: dict[str, float] = {}
@@ -274,14 +276,15 @@ def _machine(record: Record) -> str:
 
 def _not_yet(chip: str, command: str) -> str:
     return (
-        f'<p class="measured-machine measured-not-yet"><b>{html.escape(chip)}</b> not yet measured · '
+        f'<p class="measured-machine"><b>{html.escape(chip)}</b> not yet measured · '
         f"<code>{html.escape(command)}</code> measures it</p>"
     )
 
 
 def _own_record(name: str) -> str:
+    kind = f'data-record="{html.escape(name)}" data-format="{FORMAT}"'
     return (
-        f'<div class="measured-own" data-record="{html.escape(name)}" data-format="{FORMAT}" hidden>'
+        f'<div class="measured-own" {kind} hidden>'
         '<label class="measured-pick">Add your own record'
         '<input type="file" accept=".json,application/json"></label>'
         "<span>or drop its file here; it stays in your browser.</span>"

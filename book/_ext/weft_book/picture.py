@@ -1,5 +1,7 @@
 """`{picture}`: a figure drawn by the library, with a caption and a text for who cannot see it."""
 
+from typing import ClassVar
+
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util import logging
@@ -22,7 +24,7 @@ class alternative(nodes.paragraph):
 class FigureDirective(SphinxDirective):
     """What every box of the book has: a name to refer to, a caption, words for the picture."""
 
-    option_spec = {
+    option_spec: ClassVar = {
         "name": directives.unchanged_required,
         "caption": directives.unchanged_required,
         "alt": directives.unchanged_required,
@@ -99,7 +101,9 @@ def alt_text(node: nodes.Element) -> str:
 
 def visit_drawn(self, node):
     self.body.append(
-        self.starttag(node, "figure", CLASS="picture", role="group", **{"aria-label": alt_text(node)})
+        self.starttag(
+            node, "figure", CLASS="picture", role="group", **{"aria-label": alt_text(node)}
+        )
     )
     self.body.append(f'<div class="weft-view weft-scroll" tabindex="0">{node["html"]}</div>')
 

@@ -98,12 +98,20 @@ class Record:
         for key in keys:
             if keys.count(key) > 1:
                 raise ValueError(f"results holds {key[0]!r} by {key[1]!r} twice; once is allowed")
+        for field in ("machine", "versions"):
+            if not isinstance(getattr(self, field), dict):
+                raise ValueError(f"{field} is {getattr(self, field)!r}; it must be an object")
         if not SLUG.fullmatch(str(self.machine.get("chip", ""))):
             raise ValueError(
                 f"machine has chip {self.machine.get('chip')!r}; it must be a name such as 'cpu'"
                 " or 'h100'"
             )
-        datetime.fromisoformat(self.date)
+        try:
+            datetime.fromisoformat(self.date)
+        except ValueError:
+            raise ValueError(
+                f"date is {self.date!r}; write it as 2026-01-31T12:00:00+00:00"
+            ) from None
 
     @property
     def chip(self) -> str:
@@ -244,11 +252,12 @@ def _gpus() -> tuple[list[str], str]:
 
 
 def _short_chip(name: str) -> str:
-    """
+    """What people call a chip.
+
     >>> _short_chip("NVIDIA H100 80GB HBM3"), _short_chip("NVIDIA GeForce RTX 4090")
     ('h100', 'rtx-4090')
-    >>> _short_chip("NVIDIA A100-SXM4-40GB"), _short_chip("NVIDIA A100-SXM4-80GB")
-    ('a100-40', 'a100-80')
+    >>> _short_chip("NVIDIA A100-SXM4-40GB")
+    'a100-40'
     """
     words = re.sub(r"\b(nvidia|amd|geforce|tesla|quadro)\b", "", name.lower())
     chip = re.match(r"(rtx[ -]\w+|\w+)", words.strip())[0].replace(" ", "-")

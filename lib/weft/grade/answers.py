@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -140,6 +141,10 @@ class Answers:
         self._printed = os.fdopen(printed, "rb", buffering=0)
         try:
             self._child = self._workshop.fork(theirs.fileno(), writes)
+        except BaseException:  # the time limit may strike here too
+            self._workshop.close()
+            self._channel = None
+            raise
         finally:
             theirs.close()
             os.close(writes)
@@ -168,7 +173,8 @@ class Answers:
             return None
         size = int.from_bytes(self._buffer[:8], "big")
         if size > MOST:
-            raise AnswerError(f"{self.asked} sent more than {MOST >> 20} MiB")
+            self.end()
+            raise Stopped(f"{self.asked} sent more than {MOST >> 20} MiB")
         if len(self._buffer) < 8 + size:
             return None
         frame = bytes(self._buffer[8 : 8 + size])
@@ -188,32 +194,35 @@ class Answers:
     def _take(self, sort: str, value: Any) -> Any:
         if sort == "value":
             return value
+        if sort == "unfit":
+            raise AnswerError(f"{self.asked} returned {value}, which is not plain data")
         name, text, line = value
         where = f" (answers.py, line {line})" if isinstance(line, int) else ""
-        text = f"{name}: {text}" if text else str(name)
+        error = f"{name}: {text}{where}" if text else f"{name}{where}"
         if sort == "unwritten":
             raise Stopped("not written yet")
         if sort == "missing":
-            raise Stopped(str(value[1]))
-        if sort == "misfit" and not where:
-            raise AnswerError(f"{self.asked} returned no plain data, or takes other arguments: {text}")
-        raise AnswerError(f"{self.asked} raised {text}{where}", type=str(name))
+            raise Stopped(str(text))
+        if sort == "import":
+            raise Stopped(f"answers.py cannot be imported: {error}")
+        raise AnswerError(f"{self.asked} raised {error}", type=str(name))
 
     def _lost(self) -> Stopped:
         """What to say when the connection is gone."""
-        self.end()
-        code = self._workshop.status()
-        if code is None or code == -9:
-            return Stopped(f"{self.asked} ended its process, or closed its connection to the grader")
-        how = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
+        code = self.end()
+        if code is None or code == -signal.SIGKILL:
+            return Stopped(f"{self.asked} lost its process, or its connection to the grader")
+        how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
         return Stopped(f"{self.asked} ended its process {how}")
 
-    def end(self) -> None:
-        """Kill the answer's process and everything that it started."""
-        if self._channel is not None:
-            self._workshop.end_children(self._child)
-            self._wait.close()
-            self._channel.close()
-            self._printed.close()
-            self._channel = None
-            self._buffer.clear()
+    def end(self) -> int | None:
+        """Kill the answer's process and everything that it started; how the process had ended."""
+        if self._channel is None:
+            return None
+        self._workshop.end_children(self._child)
+        self._wait.close()
+        self._channel.close()
+        self._printed.close()
+        self._channel = None
+        self._buffer.clear()
+        return self._workshop.status()

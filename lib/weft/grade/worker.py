@@ -72,12 +72,10 @@ def serve(connection: int, printed: int, answers: Path, probe: Path, scratch: Pa
             try:
                 if not modules:
                     modules = load_both(answers, probe)
-                kind, value = "value", call(modules, home, name, args, kwargs)
-                reply = data.dumps([ticket, kind, value])
-                if len(reply) > MOST:
-                    raise TypeError(f"more than {MOST >> 20} MiB")
+                reply = pack(ticket, call(modules, home, name, args, kwargs))
             except BaseException as error:
-                reply = data.dumps([ticket, *explain(error, answers)])
+                sort = "raised" if modules else "import"
+                reply = data.dumps([ticket, *explain(error, answers, sort)])
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
                     stream.flush()
@@ -118,18 +116,26 @@ def call(modules: dict[str, ModuleType], home: str, name: str, args: tuple, kwar
     return function(*before, *args, **kwargs)
 
 
-def explain(error: BaseException, answers: Path) -> tuple[str, list]:
+def pack(ticket: str, value: Any) -> bytes:
+    """The reply that carries a value, or says what in it cannot be carried."""
+    try:
+        reply = data.dumps([ticket, "value", value])
+    except TypeError as error:
+        return data.dumps([ticket, "unfit", str(error)])
+    if len(reply) > MOST:
+        return data.dumps([ticket, "unfit", f"more than {MOST >> 20} MiB"])
+    return reply
+
+
+def explain(error: BaseException, answers: Path, sort: str) -> tuple[str, list]:
     """What went wrong as data: its sort, the exception's name, its text, the line in answers.py."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(answers)]
-    line = lines[-1] if lines else getattr(error, "lineno", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(answers)]
+    if isinstance(error, Missing):
+        sort = "missing"
     if isinstance(error, NotImplementedError) and not str(error):
         sort = "unwritten"
-    elif isinstance(error, TypeError) and not lines:
-        sort = "misfit"
-    elif isinstance(error, Missing):
-        sort = "missing"
-    else:
-        sort = "raised"
+    line = lines[-1] if lines else getattr(error, "lineno", None)
     return sort, [type(error).__name__, str(error)[:2000], line]
 
 
@@ -174,8 +180,11 @@ def _closed_attribute(name: str) -> None:
     raise PermissionError("closed while you are graded: the exercise is to write this yourself")
 
 
-def rank(world: Any, probe: str, answers: str, name: str, *args: Any) -> Any:
-    """For `launch`: the probe's function `name` on one rank, with the answers loaded there too."""
-    modules = load_both(Path(answers), Path(probe))
-    function: Callable[..., Any] = getattr(modules["probe"], name)
+def rank(world: Any, file: str, answers: str, name: str, *args: Any) -> Any:
+    """For `launch`: the function `name` of a grader's file, on one rank, beside the answers.
+
+    `file` lies beside the probe, whose `prepare()` runs on each rank too.
+    """
+    modules = load_both(Path(answers), Path(file).with_name("probe.py"))
+    function: Callable[..., Any] = getattr(load(Path(file), "ranks", known=False), name)
     return function(world, modules["answers"], *args)

@@ -1,11 +1,11 @@
 """The bubble over the number of microbatches: the closed form as curves, simulations as points."""
 
-from math import log2
+from math import floor, log10
 
 from weft.plan import bubble, svg
 from weft.plan.pipeline import interleaved, one_f_one_b
 from weft.plan.simulate import simulate
-from weft.plan.svg import Figure, Scale, measure, number, percent
+from weft.plan.svg import Figure, Log, amount, measure, number, percent
 
 WIDE, HIGH = 480, 330
 CURVES = (1, 2, 4)
@@ -18,17 +18,22 @@ RING = {
 }
 
 
-def bubble_svg(p: int, m: int = 8, v: int = 1, most: int = 64) -> str:
+def bubble_svg(p: int = 8, m: int = 32, v: int = 1, most: int = 64) -> str:
     """Idle over total time against m, for p ranks: one curve for each v, the choice (m, v) ringed.
 
     Curves are the closed form of 1F1B (v = 1) and of interleaved 1F1B; every point on them is a
-    simulation. Interleaving needs m in multiples of p, so its curves begin at p.
+    simulation. Interleaving needs m in multiples of p, so its curves begin at p. Both axes are
+    logarithmic: doubling v then moves a curve as far as doubling m does. p is at least 2, since
+    one rank alone has no bubble.
     """
+    if p < 2:
+        raise ValueError(f"p is {p}, must be at least 2: one rank alone never waits")
     share = simulated(p, m, v)
     most = max(most, m, 2 * p)
-    x = Scale(0, log2(most), 48, WIDE - 16)
-    y = Scale(0, max(0.1, bubble.fraction(p, 1)), HIGH - 44, 72)
     curves = sorted({*CURVES, v})
+    least = 10 ** floor(log10(bubble.fraction(p, most, max(curves))))
+    x = Log(1, most, 48, WIDE - 16)
+    y = Log(least, 1, HIGH - 44, 72)
     figure = Figure(
         WIDE,
         HIGH,
@@ -37,12 +42,11 @@ def bubble_svg(p: int, m: int = 8, v: int = 1, most: int = 64) -> str:
         least=WIDE * 0.73,
         largest=WIDE * 1.25,
     )
-    _axes(figure, x, y, most)
+    _axes(figure, x, y)
     _legend(figure, curves, v, f"m = {m}, v = {v}: {percent(share)}")
     for i, each in enumerate(curves):
-        _curve(figure, p, each, most, x, y, DASHES[i % len(DASHES)], chosen=each == v)
-    at = x(log2(m)), y(share)
-    figure.mark("circle", cx=at[0], cy=at[1], r=8, **RING)
+        _curve(figure, p, each, x, y, DASHES[i % len(DASHES)], chosen=each == v)
+    figure.mark("circle", cx=x(m), cy=y(share), r=8, **RING)
     return str(figure)
 
 
@@ -63,37 +67,33 @@ def points(p: int, v: int, most: int) -> tuple[int, ...]:
     return (*fewer, *doubled)
 
 
-def _curve(
-    figure: Figure, p: int, v: int, most: int, x: Scale, y: Scale, dash: str, chosen: bool
-) -> None:
-    first = 0.0 if v == 1 else log2(p)
+def _curve(figure: Figure, p: int, v: int, x: Log, y: Log, dash: str, chosen: bool) -> None:
+    first = 1 if v == 1 else p
     steps = 48
-    stretch = [first + (x.high - first) * i / steps for i in range(steps + 1)]
-    path = "L".join(
-        f"{number(x(each))} {number(y(bubble.fraction(p, 2**each, v)))}" for each in stretch
-    )
+    stretch = [first * (x.high / first) ** (i / steps) for i in range(steps + 1)]
+    path = "L".join(f"{number(x(m))} {number(y(bubble.fraction(p, m, v)))}" for m in stretch)
     look = {"stroke_width": 2.5 if chosen else 1.25, "stroke_dasharray": dash}
     figure.mark("path", d=f"M{path}", fill="none", stroke="currentColor", **look)
-    for m in points(p, v, most):
+    for m in points(p, v, round(x.high)):
         share = simulated(p, m, v)
         tip = f"m = {m}, v = {v}: simulated {percent(share)}"
-        figure.mark("circle", cx=x(log2(m)), cy=y(share), r=3.5, tip=tip)
+        figure.mark("circle", cx=x(m), cy=y(share), r=3.5, tip=tip)
 
 
-def _axes(figure: Figure, x: Scale, y: Scale, most: int) -> None:
-    """m doubles from tick to tick; the idle share in percent, with faint lines across."""
+def _axes(figure: Figure, x: Log, y: Log) -> None:
+    """m doubles from tick to tick; the idle share goes by ones, twos and fives across."""
     figure.words(0, y.stop - 14, "idle share of the step")
-    for tick in y.ticks(most=6):
+    for tick in y.ticks((1, 2, 5)):
         figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.15)
-        label = f"{100 * tick:.0f} %"
+        label = f"{amount(100 * tick)} %"
         figure.words(x.start - 6, y(tick) + 4, label, text_anchor="end", font_size=11)
     with figure.group(text_anchor="middle", font_size=11):
-        for tick in (2**i for i in range(most.bit_length()) if 2**i <= most):
-            figure.line(x(log2(tick)), y(0), x(log2(tick)), y(0) + 4)
-            figure.words(x(log2(tick)), y(0) + 17, str(tick))
-    figure.line(x.start, y(0), x.stop, y(0))
+        for tick in (2**i for i in range(round(x.high).bit_length())):
+            figure.line(x(tick), y.start, x(tick), y.start + 4)
+            figure.words(x(tick), y.start + 17, str(tick))
+    figure.line(x.start, y.start, x.stop, y.start)
     middle = (x.start + x.stop) / 2
-    figure.words(middle, y(0) + 36, "microbatches m", text_anchor="middle")
+    figure.words(middle, y.start + 36, "microbatches m", text_anchor="middle")
 
 
 def _legend(figure: Figure, curves: list[int], chosen: int, choice: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from weft.plan import draw_grid as grid
 from weft.plan import svg
-from weft.plan.svg import Figure, percent
+from weft.plan.svg import Figure, measure, percent
 from weft.plan.timeline import Timeline
 
 HEAD = 20  # room for the label above each grid
@@ -31,16 +31,22 @@ def compare_svg(
     right = grid.margin_right(timelines, unit)
     x = grid.time_scale(timelines, grid.WIDEST - left - right, left)
     tops, bottom = _places(timelines)
-    figure = Figure(
-        x.stop + right, bottom + grid.AXIS, _title(labels), _describe(timelines, labels, unit)
-    )
-    grid.legend(figure, timelines, 14)
+    results = [
+        f"makespan {svg.moment(t.makespan, unit, t.makespan)}, idle {percent(t.bubble)}"
+        for t in timelines
+    ]
+    heads = (1.1 * measure(a) + 20 + measure(b) for a, b in zip(labels, results, strict=True))
+    edge = max(x.stop, *heads)
+    keys = grid.keys(timelines)
+    wide = max(edge + right, svg.legend_width(keys))
+    title = "Schedules compared: " + "; ".join(labels)
+    figure = Figure(wide, bottom + grid.AXIS, title, _describe(timelines, labels, unit))
+    svg.legend(figure, 14, keys)
     end = max(t.makespan for t in timelines)
     svg.time_labels(figure, x, bottom + 16, end, unit)
-    for timeline, label, top in zip(timelines, labels, tops, strict=True):
+    for timeline, label, result, top in zip(timelines, labels, results, tops, strict=True):
         figure.words(0, top - 6, label, font_weight="bold")
-        results = f"{_length(timeline, unit)}, idle {percent(timeline.bubble)}"
-        figure.words(x.stop, top - 6, results, text_anchor="end")
+        figure.words(edge, top - 6, result, text_anchor="end")
         svg.time_lines(figure, x, top, top + timeline.plan.p * grid.ROW, end, unit)
         grid.rows(figure, timeline, x, top, unit, b_share, tips)
     return str(figure)
@@ -65,14 +71,6 @@ def _places(timelines: Sequence[Timeline]) -> tuple[list[float], float]:
         tops.append(y + HEAD)
         y += HEAD + timeline.plan.p * grid.ROW + BETWEEN
     return tops, y - BETWEEN
-
-
-def _length(timeline: Timeline, unit: str) -> str:
-    return f"makespan {svg.moment(timeline.makespan, unit, timeline.makespan)}"
-
-
-def _title(labels: Sequence[str]) -> str:
-    return "Schedules compared: " + "; ".join(labels)
 
 
 def _describe(timelines: Sequence[Timeline], labels: Sequence[str], unit: str) -> str:

@@ -3,7 +3,7 @@
 from weft.plan import draw_grid as grid
 from weft.plan import svg
 from weft.plan.comm import lower, peer
-from weft.plan.pipeline import COMPUTE, RECEIVES, SENDS, Action, Plan
+from weft.plan.pipeline import COMPUTE, SENDS, Action, Plan
 from weft.plan.simulate import Deadlock, simulate
 from weft.plan.svg import Figure, measure, number
 
@@ -60,10 +60,10 @@ def blocked(plan: Plan) -> dict[int, int]:
 def awaited(plan: Plan, action: Action) -> tuple[int, int]:
     """The rank and position of the other end of a message."""
     rank = peer(plan, action)
-    kinds = RECEIVES if action.kind in SENDS else SENDS
-    row = plan.rows[rank]
-    at = next(i for i, a in enumerate(row) if a.kind in kinds and a.message == action.message)
-    return rank, at
+    for at, other in enumerate(plan.rows[rank]):
+        if other.kind not in COMPUTE and other.message == action.message:
+            return rank, at
+    raise ValueError(f"plan {plan.name} has nothing on rank {rank} to meet {action!r}")
 
 
 def _layout(
@@ -163,9 +163,9 @@ def _arrow(
 def _legend(figure: Figure) -> None:
     done = {"fill": "none", "stroke": "currentColor", "stroke_opacity": 0.6}
     stuck = {"fill": "none", "stroke": svg.STUCK.hexadecimal, "stroke_width": 3, "style": TRAP}
-    x = svg.key(figure, 0, 14, "done", **done)
-    x = svg.key(figure, x, 14, "stuck here", **stuck)
-    x = svg.key(figure, x, 14, "never reached", **done, stroke_dasharray="3 3")
+    never = {**done, "stroke_dasharray": "3 3"}
+    keys = [("done", done), ("stuck here", stuck), ("never reached", never)]
+    x = svg.legend(figure, 14, keys)
     figure.line(x, 10, x + 22, 10, stroke=svg.STUCK.hexadecimal, style=TRAP)
     figure.words(x + 28, 14, "waits for")
 

@@ -26,6 +26,8 @@ CELL_FONT = 11
 TOP, AXIS = 26, 24  # room for the legend above and the time axis below
 WIDEST = 720  # a column of text: what is wider has to be scrolled or asked for
 THINNEST = 3  # cells narrower than this lose their outlines and tips
+CROWDED = 0.5  # and narrower than this they are drawn on whole columns
+OUTLINE = {"stroke": svg.INK, "stroke_opacity": 0.5, "stroke_width": 0.75}
 
 
 def grid(
@@ -48,10 +50,10 @@ def grid(
     right = margin_right([timeline], unit)
     x = time_scale([timeline], width - left - right, left, until)
     bottom = TOP + plan.p * ROW
-    figure = Figure(
-        x.stop + right, bottom + AXIS, f"Schedule {name(plan)}", describe(timeline, unit)
-    )
-    legend(figure, [timeline], 14)
+    legend = keys([timeline])
+    wide = max(x.stop + right, svg.legend_width(legend))
+    figure = Figure(wide, bottom + AXIS, f"Schedule {name(plan)}", describe(timeline, unit))
+    svg.legend(figure, 14, legend)
     svg.time_axis(figure, x, TOP, bottom, timeline.makespan, unit)
     rows(figure, timeline, x, TOP, unit, b_share, tips)
     return str(figure)
@@ -112,20 +114,30 @@ def rows(
         figure.words(0, top + rank * ROW + 17, f"rank {rank}")
     tracks = [(x(0), top + r * ROW + 2, x(timeline.makespan) - x(0), CELL) for r in range(plan.p)]
     figure.boxes(tracks, fill_opacity=0.06)
-    crowded = _typical(timeline, x) < 0.5
-    cells: dict[tuple[str, int], list] = defaultdict(list)
-    chunks = {stage: i for r in range(plan.p) for i, stage in enumerate(plan.stages_of(r))}
-    for span in timeline.spans:
-        for colour, left, y, wide, high in _parts(span, x, top, share):
-            if crowded:
-                left, wide = _snapped(left, wide)
-            if wide:
-                cells[colour, chunks[span.action.stage]].append((left, y, wide, high))
-    for (colour, chunk), boxes in sorted(cells.items()):
-        figure.boxes(boxes, **COLOURS[colour].paint(white=lightness(chunk, plan.v)))
+    _fills(figure, timeline, x, top, share, outlined=not tips)
     _outlines(figure, timeline, x, top, unit, tips)
     _messages(figure, timeline, x, top, unit)
     _numbers(figure, timeline, x, top)
+
+
+def _fills(
+    figure: Figure, timeline: Timeline, x: Scale, top: float, share: float, outlined: bool
+) -> None:
+    """The colours of all cells, one path for each; `outlined` where a cell has one colour only."""
+    plan = timeline.plan
+    typical = _typical(timeline, x)
+    chunks = {stage: i for r in range(plan.p) for i, stage in enumerate(plan.stages_of(r))}
+    cells: dict[tuple[str, int, bool], list] = defaultdict(list)
+    for span in timeline.spans:
+        edged = outlined and typical >= THINNEST and span.action.kind != "BW"
+        for colour, left, y, wide, high in _parts(span, x, top, share):
+            if typical < CROWDED:
+                left, wide = _snapped(left, wide)
+            if wide:
+                cells[colour, chunks[span.action.stage], edged].append((left, y, wide, high))
+    for (colour, chunk, edged), boxes in sorted(cells.items()):
+        paint = COLOURS[colour].paint(white=lightness(chunk, plan.v))
+        figure.boxes(boxes, **paint, **(OUTLINE if edged else {}))
 
 
 def lightness(chunk: int, v: int) -> float:
@@ -173,14 +185,14 @@ def _snapped(left: float, wide: float) -> tuple[int, int]:
 def _outlines(
     figure: Figure, timeline: Timeline, x: Scale, top: float, unit: str, tips: bool
 ) -> None:
-    """One rectangle for each action, with its name and times to hover for."""
+    """One rectangle for each action with its name and times to hover for, or only where needed."""
     if _typical(timeline, x) < THINNEST:
         return
-    look = {"fill": "none", "stroke": svg.INK, "stroke_opacity": 0.5, "stroke_width": 0.75}
     if not tips:
-        figure.boxes([_box(s, x, top) for s in timeline.spans if s.computes], **look)
+        both = [_box(span, x, top) for span in timeline.spans if span.action.kind == "BW"]
+        figure.boxes(both, fill="none", **OUTLINE)
         return
-    with figure.group(pointer_events="all", **look):
+    with figure.group(pointer_events="all", fill="none", **OUTLINE):
         for span in timeline.spans:
             if span.computes:
                 left, y, wide, high = _box(span, x, top)
@@ -229,20 +241,20 @@ def _tip(timeline: Timeline, span: Span, unit: str) -> str:
     return f"{span.action}{stage}, {start} to {svg.moment(span.end, unit, timeline.makespan)}"
 
 
-def legend(figure: Figure, timelines: Sequence[Timeline], y: float) -> None:
-    """The colours that occur, and what the lighter ones mean."""
+def keys(timelines: Sequence[Timeline]) -> list[svg.Key]:
+    """The legend: the colours that occur, and what the lighter ones mean."""
     kinds = {span.action.kind for timeline in timelines for span in timeline.spans}
+    drawn = kinds | ({"B", "W"} if "BW" in kinds else set())
     v = max(timeline.plan.v for timeline in timelines)
-    x = 0.0
-    entries = [("F", "F"), ("B", "B"), ("W", "W")]
-    for kind, letter in entries:
-        if kind in kinds or (kind in "BW" and "BW" in kinds):
-            x = svg.key(figure, x, y, f"{letter} {MEANINGS[kind]}", **COLOURS[kind].paint())
+    found = [
+        (f"{kind} {MEANINGS[kind]}", COLOURS[kind].paint()) for kind in COLOURS if kind in drawn
+    ]
     if v > 1:
         lighter = COLOURS["F"].paint(white=lightness(v - 1, v))
-        x = svg.key(figure, x, y, "lighter: later stages of a rank", **lighter)
+        found.append(("lighter: later stages of a rank", lighter))
     if kinds - set(COMPUTE):
-        svg.key(figure, x, y, "blocked in a message", high=5, fill_opacity=0.35)
+        found.append(("blocked in a message", {"height": 5, "fill_opacity": 0.35}))
+    return found
 
 
 def describe(timeline: Timeline, unit: str = "") -> str:

@@ -41,10 +41,8 @@ def ledger_svg(timeline: Timeline, unit: str = "", b_share: float | None = None)
     bottom = grid.TOP + plan.p * grid.ROW
     title = f"Where the time goes: {grid.name(plan)}"
     figure = Figure(grid.WIDEST, bottom + grid.AXIS, title, _describe(timeline, sums, unit))
-    at = 0.0
-    for kind, meaning in MEANINGS.items():
-        if any(part[0] == kind for row in sums for part in row):
-            at = svg.key(figure, at, 14, meaning, **LOOKS[kind])
+    drawn = {kind for row in sums for kind, _ in row}
+    svg.legend(figure, 14, [(MEANINGS[kind], LOOKS[kind]) for kind in MEANINGS if kind in drawn])
     svg.time_axis(figure, x, grid.TOP, bottom, timeline.makespan, unit)
     for rank, row in enumerate(sums):
         y = grid.TOP + rank * grid.ROW + 2

@@ -70,10 +70,11 @@ def _columns(timeline: Timeline, room: int) -> Scale:
         each = max((len(str(s.action)) + blank) / (s.end - s.start) for s in spans)
         if step:
             each = ceil(each * step - 1e-9) / step
-        if each * end <= room:
-            return Scale(0, end, 0, each * end)
+        columns = ceil(each * end - 1e-9)
+        if columns <= room:
+            return Scale(0, end, 0, columns)
     whole = floor(room * step / end) if step else 0
-    return Scale(0, end, 0, whole * end / step if whole else room)
+    return Scale(0, end, 0, round(whole * end / step) if whole else room)
 
 
 def _step(timeline: Timeline, shortest: float) -> float | None:

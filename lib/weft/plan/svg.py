@@ -120,6 +120,33 @@ class Scale:
         return tuple(_round(step * (first + i), step) for i in range(count + 1))
 
 
+@dataclass(frozen=True)
+class Log:
+    """A map like Scale's that gives equal ratios equal distances.
+
+    >>> x = Log(1, 100, 0, 200)
+    >>> x(10), x.ticks((1, 2, 5))
+    (100.0, (1, 2, 5, 10, 20, 50, 100))
+    """
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        share = log10(value / self.low) / log10(self.high / self.low)
+        return self.start + share * (self.stop - self.start)
+
+    def ticks(self, digits: Sequence[int]) -> tuple[float, ...]:
+        """Every power of ten times each of `digits`, within [low, high]."""
+        powers = range(floor(log10(self.low)), floor(log10(self.high)) + 1)
+        values = (_round(digit * 10.0**power, 10.0**power) for power in powers for digit in digits)
+        return tuple(
+            v for v in values if self.low <= v * (1 + 1e-9) and v <= self.high * (1 + 1e-9)
+        )
+
+
 def _round(value: float, step: float) -> float:
     """A multiple of a step without the dust of the multiplication."""
     return round(value, max(0, 2 - floor(log10(step)))) if step < 1 else round(value)
@@ -244,11 +271,27 @@ def _times(x: Scale, end: float, unit: str) -> list[tuple[float, str]]:
     return [(shown(tick), amount(tick)) for tick in shown.ticks(int((x.stop - x.start) // 56))]
 
 
-def key(figure: Figure, x: float, y: float, meaning: str, high: float = 12, **look) -> float:
-    """One entry of a legend on the baseline y: a swatch and its meaning. Where the next begins."""
-    figure.mark("rect", x=x, y=y - 4 - high / 2, width=12, height=high, **look)
-    figure.words(x + 17, y, meaning)
-    return x + 17 + measure(meaning) + 14
+Key = tuple[str, dict]  # an entry of a legend: what a swatch means, and the swatch's attributes
+
+
+def legend(figure: Figure, y: float, keys: Sequence[Key]) -> float:
+    """Swatches and their meanings in one line on the baseline y. Where the line ends."""
+    x = 0.0
+    for (meaning, look), width in zip(keys, _key_widths(keys), strict=True):
+        high = look.get("height", 12)
+        figure.mark("rect", **{"x": x, "y": y - 4 - high / 2, "width": 12, "height": high, **look})
+        figure.words(x + 17, y, meaning)
+        x += width
+    return x
+
+
+def legend_width(keys: Sequence[Key]) -> float:
+    """The room that a legend takes."""
+    return sum(_key_widths(keys))
+
+
+def _key_widths(keys: Sequence[Key]) -> list[float]:
+    return [17 + round(measure(meaning)) + 14 for meaning, _ in keys]
 
 
 def moment(time: float, unit: str, most: float) -> str:

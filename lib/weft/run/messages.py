@@ -198,6 +198,8 @@ def check_messages(plan: Plan) -> None:
                     raise ValueError(f"{receive!r} is missing before {action!r} on rank {rank}")
                 due |= {send} if send else set()
             elif action.kind in RECEIVES:
+                if action in held:
+                    raise ValueError(f"{action!r} comes twice on rank {rank}")
                 held.add(action)
             elif action in due:
                 due.remove(action)

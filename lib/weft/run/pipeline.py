@@ -21,8 +21,6 @@ from weft.run.clock import Wall
 from weft.run.defer import Deferred, pay
 from weft.run.messages import DTYPES, Messages, check_messages, hoist
 
-AHEAD = 4  # receives that are kept posted where the transport tells messages apart by tag
-
 Pair = tuple[Tensor, Tensor]
 
 
@@ -71,8 +69,8 @@ class Pipeline:
         self.plan = lowered if self._blocking else plan
         _agree(lowered, stages, world, sends, self.clock.logical)
         self._row = self._early = lowered.rows[world.rank]
-        if not self._blocking and world.size > 1 and dist.get_backend(world.group()) == "gloo":
-            self._early = hoist(lowered, self._row, AHEAD)
+        if not self._blocking and torch.device(world.device).type == "cpu":  # gloo has tags
+            self._early = hoist(lowered, self._row, ahead=2 * plan.p)
         self._shown = [
             [a for a in row if self._blocking or a.kind in COMPUTE] for row in lowered.rows
         ]
@@ -137,12 +135,13 @@ class Pipeline:
         if self._deferred:
             self._deferred.active = (microbatch, stage) in self._split
         y = self.stages[stage](x)
+        if not isinstance(y, Tensor):
+            raise ValueError(f"output of stage {stage} is a {type(y).__name__}, must be a tensor")
         if stage < self.plan.stages - 1:
             self._alive[stage, microbatch] = x, y
             return y.detach()
         loss = self.loss(y, self._microbatches[microbatch][1].to(self.world.device))
-        if loss.dim():
-            raise ValueError(f"loss has shape {tuple(loss.shape)}, must be a scalar, shape ()")
+        _check_loss(loss)
         self._losses.append(loss.detach())
         self._alive[stage, microbatch] = x, loss
         return None
@@ -258,6 +257,13 @@ def _check_microbatches(plan: Plan, microbatches: Sequence[Pair]) -> None:
                 f"microbatch {i} has (input, target) of {form}, must be of {first} like "
                 f"microbatch 0: cut the batch into equal parts"
             )
+
+
+def _check_loss(loss: Tensor) -> None:
+    if not isinstance(loss, Tensor):
+        raise ValueError(f"loss is a {type(loss).__name__}, must be a tensor")
+    if loss.dim():
+        raise ValueError(f"loss has shape {tuple(loss.shape)}, must be a scalar, shape ()")
 
 
 def _all_gather(mine: Tensor, world) -> Tensor:

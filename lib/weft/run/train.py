@@ -6,12 +6,12 @@ is one of them: `torchrun --nproc-per-node 4 -m weft run pipeline`.
 
 import argparse
 import json
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from struct import Struct
 from threading import Thread
 
 import torch
@@ -26,7 +26,7 @@ from weft.run.world import launch
 
 CLOCKS = {"wall": Wall, "cpu": Cpu, "unit": Unit}
 LINES = 20  # how many losses are printed at most
-REPORT = Struct("=qd")  # step, loss
+REPORT = "=qd"  # step, loss
 BOOK = Path(__file__).parents[3] / "book"
 
 
@@ -163,7 +163,7 @@ def _training(options: argparse.Namespace) -> Training:
     if plan.stages > config.layers:
         raise ValueError(
             f"--layers is {config.layers}, must be at least {plan.stages}, "
-            f"one for each of the {plan.v} stages of {plan.p} ranks"
+            f"one block for each of the {plan.v} stages of {plan.p} ranks"
         )
     keys = ("steps", "batch", "rate", "seed", "clock")
     return Training(config, plan, **{key: getattr(options, key) for key in keys})
@@ -199,7 +199,7 @@ def _listening(show: Callable[[int, float], None]) -> Iterator[str]:
 def _listen(listener: Listener, show: Callable[[int, float], None]) -> None:
     with listener.accept() as line, suppress(EOFError, ConnectionError):
         while True:
-            show(*REPORT.unpack(line.recv_bytes()))
+            show(*struct.unpack(REPORT, line.recv_bytes()))
 
 
 def _train_aloud(world, training: Training, text: bytes, door: str):
@@ -207,4 +207,6 @@ def _train_aloud(world, training: Training, text: bytes, door: str):
     if world.rank:
         return train(world, training, text)
     with Client(door) as line:
-        return train(world, training, text, lambda *report: line.send_bytes(REPORT.pack(*report)))
+        return train(
+            world, training, text, lambda *report: line.send_bytes(struct.pack(REPORT, *report))
+        )

@@ -1,0 +1,338 @@
+"""The book's directives: what they make of good input, and where they say that input is bad."""
+
+import base64
+import json
+import re
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from book_site import ROOT, small_book
+
+from weft.bench.record import Record, Result
+from weft.plan.bubble import fraction
+from weft.plan.explore import schedule
+
+PLAN = {"schedule": "gpipe", "p": 3, "m": 2}
+SLIDERS = """\
+```{explore} explore.schedule
+:name: fig-small
+:caption: A caption with {calc}`bubble.fraction(p=3, m=2):.0%` in it.
+:alt: What the picture shows.
+:frames:
+
+schedule: one_f_one_b (1F1B), gpipe (GPipe) = gpipe | Schedule
+p: 2..3 = 3 | Ranks
+m: 2..4 by 2 | Microbatches
+```
+"""
+PYTHON_BOX = SLIDERS.replace(":frames:\n", "").replace("fig-small", "fig-python")
+PICTURE = """\
+```{picture} draw.svg(simulate(gpipe(2, 3)))
+:name: fig-grid
+:caption: Two ranks.
+:alt: A grid of two rows.
+```
+"""
+GUESS = """\
+```{guess} sleep
+:unit: %
+What share is idle?
+```
+
+```{guess-answer} sleep
+:answer: bubble.fraction(p=8, m=32):.1%
+As the formula says.
+```
+"""
+
+
+def record(chip: str = "cpu", **changes) -> Record:
+    """A record made for the tests; the book shows none of these."""
+    results = (
+        Result.of("gpipe", "weft", "s", [0.3, 0.1, 0.2]),
+        Result.of("gpipe", "torch", "s", [0.5, 0.4, 0.6]),
+        Result.of("1F1B step", "weft", "s", [0.25]),
+        Result.of("ratio", "weft", "1", [1.5, 0.5]),
+    )
+    given = {
+        "name": "made-up", "title": "Made up for a test", "topic": "none",
+        "command": "weft bench none", "results": results, "machine": {"chip": chip, "cores": 2},
+        "versions": {"python": "3.11.0"}, "date": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789ab",
+    }  # fmt: skip
+    return Record(**given | changes)
+
+
+def with_records(folder: Path, *records: Record) -> Path:
+    for one in records:
+        one.write(folder / "source" / "book" / "measured")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def extension():
+    sys.path.insert(0, str(ROOT / "book" / "_ext"))
+    import weft_book
+
+    yield weft_book
+    sys.path.remove(str(ROOT / "book" / "_ext"))
+
+
+GOOD = {
+    "index": "# All boxes\n\n"
+    "It sleeps {calc}`bubble.fraction(p=8, m=32):.1%`, {calc}`fraction(8, 32):.3f},"
+    "\n\n| a | b |\n|---|---|\n| {calc}`math.floor(7 / 2)` | {calc}`len(gpipe(4, 8).rows)` |\n\n"
+    "See {numref}`fig-small`.\n\n".replace(":.3f},", ":.3f`."),
+    "boxes": f"# Boxes\n\n{SLIDERS}\n{PYTHON_BOX}\n{PICTURE}\n{GUESS}",
+    "measured": "# Measured\n\n"
+    "{measured-value}`made-up@cpu gpipe weft:.2f` {measured-value}`made-up@h100 '1F1B step'` "
+    "{measured-value}`made-up@cpu ratio` "
+    "{calc}`measured('made-up', 'gpipe', 'torch', 'cpu') / measured('made-up', 'gpipe', 'weft',"
+    " 'cpu'):.2f`\n\n"
+    "```{measured} made-up\n:caption: As a table.\n:not-yet: h200\n```\n\n"
+    "```{measured} made-up\n:caption: As a plot.\n:as: plot\n:chips: cpu\n"
+    ":results: gpipe, 1F1B*\n:who: weft\n:format: .3f\n```\n",
+}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    folder = with_records(tmp_path_factory.mktemp("good"), record(), record("h100"))
+    return small_book(folder, GOOD)
+
+
+def test_good_pages_build_without_a_warning(good):
+    assert not good.failed, good.said
+
+
+def test_calc_prints_what_python_prints(good):
+    page = good.read("index.html")
+    shown = re.findall(r'<span class="calc" title="([^"]*)">([^<]*)</span>', page)
+    assert shown == [
+        ("computed: bubble.fraction(p=8, m=32)", f"{fraction(p=8, m=32):.1%}"),
+        ("computed: fraction(8, 32)", f"{fraction(8, 32):.3f}"),
+        ("computed: math.floor(7 / 2)", "3"),
+        ("computed: len(gpipe(4, 8).rows)", "4"),
+    ]
+    assert "Fig. 1" in page
+
+
+def test_explore_draws_the_default_state_and_packs_every_state(good):
+    page = good.read("boxes.html")
+    assert page.count(schedule(**PLAN)) == 2
+    packed = re.search(r'<script type="application/x-frames">([^<]*)</script>', page)[1]
+    frames = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert frames == [
+        schedule(schedule=name, p=p, m=m)
+        for name in ("one_f_one_b", "gpipe")
+        for p in (2, 3)
+        for m in (2, 4)
+    ]
+
+
+def test_explore_names_its_controls_for_everybody(good):
+    page = good.read("boxes.html")
+    labels = re.findall(r'<label for="fig-small-\d">([^<]*)</label>', page)
+    assert labels == ["Schedule", "Ranks", "Microbatches"]
+    assert 'aria-label="What the picture shows."' in page
+    assert 'aria-valuetext="3"' in page
+    assert "<option selected>GPipe</option>" in page
+
+
+def test_the_library_lies_beside_the_page_with_a_list(good):
+    folder = good.folder / "_static" / "pylib"
+    files = json.loads((folder / "files.json").read_text())["files"]
+    assert "weft/plan/simulate.py" in files and "states.py" in files
+    for name in files:
+        assert (folder / name).is_file()
+    ours = (ROOT / "lib/weft/plan/simulate.py").read_bytes()
+    assert (folder / "weft/plan/simulate.py").read_bytes() == ours
+
+
+def test_the_answer_to_a_guess_is_folded_and_not_in_the_question(good):
+    page = good.read("boxes.html")
+    question, answer = page.split('<aside class="weft-guess-answer"')
+    assert "17.9" not in question.split('<aside class="weft-guess"')[1]
+    folded = re.search(r"<details>(.*?)</details>", answer, re.S)[1]
+    assert f"{fraction(p=8, m=32):.1%}" in folded and "As the formula says." in folded
+    assert f'data-value="{100 * fraction(p=8, m=32)!r}"' in answer
+
+
+def test_measured_shows_values_chips_and_where_they_come_from(good):
+    page = good.read("measured.html")
+    values = re.findall(r'<span class="measured-value">([^<]*)</span>', page)
+    assert values == ["0.20 s", "0.25 s", "1"]
+    assert "measured(" in page and ">2.50</span>" in page
+    for said in ("2026-01-02", "python 3.11.0", "commit 0123456789ab", "weft bench none"):
+        assert page.count(said) >= 3
+    assert "<b>h200</b> not yet measured" in page
+
+
+def test_measured_plot_has_a_dot_for_each_sample_of_what_was_chosen(good):
+    plot = good.read("measured.html").split('<table class="measured-plot"')[1].split("</table>")[0]
+    assert re.findall(r'data-result="([^"]*)"', plot) == ["gpipe", "1F1B step"]
+    assert plot.count("<i ") == 4 and plot.count("<b ") == 2
+    assert 'style="left:100.00%"' in plot and ">0.200 s<" in plot and "torch" not in plot
+
+
+@pytest.mark.parametrize("builder", ["text", "latex", "gettext"])
+def test_other_builders_say_what_the_page_shows(tmp_path, builder):
+    built = small_book(with_records(tmp_path, record(), record("h100")), GOOD, builder)
+    assert not built.failed, built.said
+    text = "\n".join(
+        path.read_text(encoding="utf-8", errors="replace")
+        for path in built.folder.rglob("*")
+        if path.suffix in (".txt", ".tex", ".pot") and path.is_file()
+    )
+    for said in ("What the picture shows.", "What share is idle?", "As the formula says."):
+        assert said in re.sub(r"\s+", " ", text)
+    if builder != "gettext":
+        assert re.search(r"17\.9\s*\\?%", text)
+
+
+BAD = {
+    "{calc}`bubble.fractoin(p=8, m=32)`": "`bubble.fractoin(p=8, m=32)` fails: AttributeError",
+    "{calc}`fractoin(8, 32)`": "weft.plan defines no `fractoin`; did you mean `fraction`?",
+    "{calc}`gpipe(0, 4)`": "fails: ValueError: p is 0",
+    "{calc}`1 +`": "`1 +` is not a Python expression",
+    "{calc}`1.5:d`": "fails: ValueError",
+    "{calc}`measured('gone', 'gpipe')`": "no record `gone` in book/measured",
+    "{measured-value}`made-up`": "is not RECORD[@CHIP] RESULT [WHO][:FORMAT]",
+    "{measured-value}`made-up ratio`": "`made-up` was measured on cpu, h100; say which",
+    "{measured-value}`made-up@v100 ratio`": "measured on cpu, h100, not on v100",
+    "{measured-value}`made-up@cpu gpipe`": "result 'gpipe' is more than one in",
+    "{measured-value}`made-up@cpu zb_h1`": "result 'zb_h1' is not in",
+    "```{picture} gpipe(2, 2)\n:caption: c\n:alt: a\n```": "gives Plan, no picture",
+    "```{picture} draw.svg(1, 2)\n:caption: c\n:alt: a\n```": "fails: AttributeError",
+    "```{picture} draw.svg(simulate(gpipe(2, 2)))\n:alt: a\n```": "it has no :caption:",
+    SLIDERS.replace(":alt: What the picture shows.\n", ""): "it has no :alt:",
+    SLIDERS.replace("explore.schedule", "explore.gone"): "has no attribute 'gone'",
+    SLIDERS.replace("explore.schedule", "pipeline.gpipe"): "unexpected keyword argument",
+    SLIDERS.replace("explore.schedule", "schedule"): "`schedule` is not MODULE.FUNCTION",
+    SLIDERS.replace("2..3 = 3", "2..3 = 9"): "default `9` is not one of 2, 3",
+    SLIDERS.replace("2..3 = 3", "3..2"): "`3..2` does not go from low to high",
+    SLIDERS.replace("2..3 = 3", "2..x"): "`2..x` is not a range",
+    SLIDERS.replace("2..3 = 3", "2"): "`2` is neither a range, nor two or more values",
+    SLIDERS.replace("| Ranks", ""): "has no label",
+    SLIDERS.replace("p: 2..3", "p 2..3"): "does not begin with `name:`",
+    SLIDERS.replace("2..4 by 2", "1..2000"): "8000 states are too many for :frames:",
+    SLIDERS.replace("2..4 by 2", "1..90"): "bytes in the page (at most 300000)",
+    "```{guess} alone\nHow many?\n```": "`alone` has no {guess-answer}",
+    "```{guess} empty\n```": "it has no question",
+    "```{guess-answer} early\n:answer: 1\n```": "no guess `early` stands above it",
+    GUESS.replace(":answer: bubble.fraction(p=8, m=32):.1%\n", ""): "it has no :answer:",
+    GUESS.replace("bubble.fraction(p=8, m=32):.1%", "'text'"): "gives '1x', no number",
+    "```{measured} gone\n:caption: c\n```": "no record `gone` in book/measured",
+    "```{measured} gone\n:caption: c\n:not-yet: h100\n```": "no benchmark in weft.bench is called",
+    "```{measured} made-up\n:caption: c\n:chips: v100\n```": "not on v100",
+    "```{measured} made-up\n:caption: c\n:not-yet: cpu\n```": "has been measured on cpu",
+    "```{measured} made-up\n:caption: c\n:who: nobody\n```": "`nobody` matches none of",
+    "```{measured} made-up\n:caption: c\n:results: zb*\n```": "`zb*` matches none of",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory):
+    """One build of many bad pages: the bad thing begins on the third line of each."""
+    folder = with_records(tmp_path_factory.mktemp("bad"), record(), record("h100"))
+    return small_book(folder, {f"bad{i}": f"# Bad\n\n{text}\n" for i, text in enumerate(BAD)})
+
+
+@pytest.mark.parametrize("number", range(len(BAD)), ids=lambda i: list(BAD)[i][:40].split("\n")[0])
+def test_bad_input_fails_the_build_with_file_and_line(bad, number):
+    wanted = list(BAD.values())[number]
+    assert bad.failed
+    warnings = [line for line in bad.said.splitlines() if f"bad{number}.md:" in line]
+    found = [line for line in warnings if wanted in line]
+    assert found, f"wanted: {wanted}\nsaid: {warnings}"
+    line = int(re.search(r"\.md:(\d+):", found[0])[1])
+    last = 2 + list(BAD)[number].rstrip().count("\n") + 1
+    assert 3 <= line <= last
+
+
+def test_a_file_that_is_no_record_fails_the_build_where_it_is_asked_for(tmp_path):
+    folder = tmp_path / "source" / "book" / "measured"
+    folder.mkdir(parents=True)
+    (folder / "made-up.cpu.json").write_text("{}")
+    built = small_book(tmp_path, {"page": "# P\n\n```{measured} made-up\n:caption: c\n```\n"})
+    assert built.failed and re.search(r"page\.md:3: .*is not a record", built.said)
+
+
+def test_a_record_under_the_wrong_file_name_fails_the_build(tmp_path):
+    path = record().write(tmp_path / "source" / "book" / "measured")
+    path.rename(path.with_name("other.cpu.json"))
+    built = small_book(tmp_path, {"page": "# P\n\n```{measured} made-up\n:caption: c\n```\n"})
+    assert built.failed and "its name must be made-up.cpu.json" in built.said
+
+
+def test_a_page_is_read_again_when_its_record_changes(tmp_path):
+    texts = {"page": "# P\n\n{measured-value}`made-up gpipe weft`\n", "other": "# O\n"}
+    first = small_book(with_records(tmp_path, record()), texts)
+    changed = record(results=(Result.of("gpipe", "weft", "s", [7.0]),))
+    second = small_book(with_records(tmp_path, changed), texts)
+    assert not (first.failed or second.failed), second.said
+    assert "7 s" in second.read("page.html")
+    assert re.search(r"0 added, \d changed", second.said)
+
+
+@pytest.mark.parametrize(
+    ("line", "values", "default"),
+    [
+        ("p: 2..4 | P", (2, 3, 4), 0),
+        ("p: 2..8 by 3 = 5 | P", (2, 5, 8), 1),
+        ("c: 0..0.3 by 0.1 = 0.3 | C", (0.0, 0.1, 0.2, 0.3), 3),
+        ("c: -1..1 = 0 | C", (-1, 0, 1), 1),
+        ("s: a (One, two), b = b | S", ("a", "b"), 1),
+        ("s: 1, 2.5, x | S", (1, 2.5, "x"), 0),
+        ("f: [ ] | F", (False, True), 0),
+        ("f: [x] | F", (False, True), 1),
+    ],
+)
+def test_a_control_is_read_from_its_line(extension, line, values, default):
+    from weft_book.controls import parse
+
+    control = parse(line)
+    assert control.values == values and control.default == default
+    assert [type(value) for value in control.values] == [type(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("x", ("x", "")),
+        ("x:.1%", ("x", ".1%")),
+        ("x[1:2]", ("x[1:2]", "")),
+        ("{'a': 1}['a']:>4", ("{'a': 1}['a']", ">4")),
+        ("max([1, 2], key=lambda x: -x)", ("max([1, 2], key=lambda x: -x)", "")),
+    ],
+)
+def test_an_expression_is_parted_from_its_format(extension, text, parts):
+    from weft_book.calc import split_format
+
+    assert split_format(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("sum(len(row) for row in gpipe(2, 3).rows)", "12"),
+        ("(lambda n: n + 1)(2)", "3"),
+        ("simulate(gpipe(2, 2)).makespan:g", "9"),
+        ("simulate.simulate(gpipe(2, 2)).makespan:g", "9"),
+        ("math.pi:.2f", "3.14"),
+    ],
+)
+def test_names_mean_the_library(extension, text, printed):
+    from weft_book.calc import evaluate
+
+    assert evaluate(text)[1] == printed
+
+
+def test_a_name_with_two_homes_has_to_say_which(extension, monkeypatch):
+    from weft_book import calc
+
+    monkeypatch.setattr(calc, "plan_names", lambda: {"seconds": {"roofline": 1, "memory": 2}})
+    with pytest.raises(calc.WrongExpression, match=r"memory\.seconds or roofline\.seconds"):
+        calc.evaluate("seconds")

@@ -1,0 +1,348 @@
+"""The command line: pictures at once, plain text in a pipe, errors in one line."""
+
+import importlib.util
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from weft import cli, terminal
+from weft.plan.draw import svg, text
+from weft.plan.pipeline import SCHEDULES, interleaved, one_f_one_b
+from weft.plan.simulate import simulate
+
+
+def weft(root, *arguments, **environment):
+    """Run the command in a process of its own, its output in a pipe."""
+    return subprocess.run(
+        [sys.executable, "-m", "weft", *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(root / "lib")} | environment,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def on_a_terminal(root, *arguments, **environment):
+    """Run it with a terminal for stdout and stderr; what appears there, and the exit code."""
+    ours, theirs = pty.openpty()
+    environment = {"TERM": "xterm-256color", "PYTHONPATH": str(root / "lib")} | environment
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft", *map(str, arguments)],
+        env={k: v for k, v in os.environ.items() if k != "NO_COLOR"} | environment,
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            part = b""
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    return shown.decode(), process.wait(timeout=60)
+
+
+# --- draw -------------------------------------------------------------------------------------
+
+
+def test_draw_prints_what_the_library_draws(capsys):
+    assert cli.main(["draw", "one_f_one_b", "4", "8"]) == 0
+    assert capsys.readouterr().out == text(simulate(one_f_one_b(4, 8))) + "\n"
+
+
+def test_draw_hands_on_durations_and_stages(capsys):
+    arguments = ["draw", "interleaved", "2", "4", "3", "--f=1,1,1,1,1,2", "--b", "1.5"]
+    assert cli.main([*arguments, "--w=0.5", "--c=.25"]) == 0
+    timeline = simulate(interleaved(2, 4, 3), f=[1, 1, 1, 1, 1, 2], b=1.5, w=0.5, c=0.25)
+    assert capsys.readouterr().out == text(timeline) + "\n"
+
+
+def test_draw_writes_files(tmp_path, capsys):
+    picture, trace = tmp_path / "a.svg", tmp_path / "a.json"
+    assert cli.main(["draw", "gpipe", "2", "3", "--svg", str(picture), "--trace", str(trace)]) == 0
+    timeline = simulate(SCHEDULES["gpipe"](2, 3))
+    assert picture.read_text(encoding="utf-8") == svg(timeline) + "\n"
+    assert json.loads(trace.read_text()) == timeline.to_perfetto()
+    assert f"written: {picture}\nwritten: {trace}\n" in capsys.readouterr().out
+
+
+def test_draw_shows_what_a_fused_exchange_does_for_rendezvous_sends(capsys):
+    arguments = ["draw", "one_f_one_b", "3", "5", "--sends", "rendezvous"]
+    assert cli.main(arguments) == 2
+    assert "deadlock" in capsys.readouterr().err
+    assert cli.main([*arguments, "--fuse"]) == 0
+    assert "BW4" in capsys.readouterr().out
+
+
+def test_the_first_picture_loads_nothing_heavy(root):
+    program = (
+        "import sys; from weft.cli import main; main(['draw', 'one_f_one_b', '4', '8']);"
+        "print([m for m in ('torch', 'numpy', 'rich', 'triton') if m in sys.modules])"
+    )
+    environment = os.environ | {"PYTHONPATH": str(root / "lib")}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.stdout.endswith("live activations\n[]\n"), run.stderr
+
+
+@pytest.mark.alone
+def test_the_first_picture_takes_less_than_three_tenths_of_a_second(root):
+    def seconds() -> float:
+        since = time.perf_counter()
+        assert weft(root, "draw", "one_f_one_b", 4, 8).returncode == 0
+        return time.perf_counter() - since
+
+    assert min(seconds() for _ in range(5)) < 0.3
+
+
+# --- what goes wrong --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["draw", "1f1b", "4", "8"], "choose from gpipe, one_f_one_b, interleaved, zb_h1"),
+        (["draw", "gpipe", "0", "8"], "p is 0"),
+        (["draw", "gpipe", "four", "8"], "argument P"),
+        (["draw", "gpipe", "4"], "M"),
+        (["draw", "gpipe", "4", "8", "2"], "gpipe takes no V"),
+        (["draw", "interleaved", "4", "7", "2"], "m is 7"),
+        (["draw", "gpipe", "4", "8", "--f", "1,2"], "f has 2 durations"),
+        (["draw", "gpipe", "4", "8", "--f", "slow"], "'slow' is no number"),
+        (["draw", "gpipe", "4", "8", "--c", "nan"], "c is nan"),
+        (["draw", "gpipe", "4", "8", "--sends", "none"], "--sends"),
+        (["draw", "gpipe", "4", "8", "--fuse"], "--sends rendezvous"),
+        (["draw", "gpipe", "4", "8", "--svg", "no/such/folder.svg"], "no/such/folder.svg: No such"),
+        (["draw", "gpipe", "4", "8", "--trace", "."], "Is a directory"),
+        (["plan", "pipeline", "4", "8"], "--memory"),
+        (["plan", "nothing"], "nothing"),
+        (["run", "nothing"], "unknown topic 'nothing': choose from pipeline"),
+        (["bench", "nothing"], "unknown topic 'nothing': choose from"),
+        (["sing"], "sing"),
+        ([], "COMMAND"),
+    ],
+)
+def test_an_error_is_one_line_and_two(arguments, complaint, capsys):
+    try:
+        code = cli.main(arguments)
+    except SystemExit as exit:
+        code = exit.code
+    shown = capsys.readouterr()
+    assert code == 2
+    assert complaint in shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.err.startswith("weft")
+
+
+def test_an_error_of_a_process_is_its_exit_code(root):
+    run = weft(root, "draw", "nothing", 4, 8)
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), "this needs torch"),
+        (PermissionError(13, "Permission denied", "a.svg"), "a.svg: Permission denied"),
+        (ValueError("first\nsecond"), "first"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_one_line_says_what_a_person_can_act_on(error, line):
+    assert cli.one_line(error).startswith(line)
+    assert "\n" not in cli.one_line(error)
+
+
+def test_a_closed_pipe_is_no_error(root):
+    command = f"'{sys.executable}' -m weft draw gpipe 60 60 | head -1; echo ${{PIPESTATUS[0]}}"
+    environment = os.environ | {"PYTHONPATH": str(root / "lib")}
+    run = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+    assert run.stderr == ""
+    assert run.stdout.splitlines()[1] in ("0", "141")  # 0 where all of it fitted into the pipe
+
+
+def test_the_code_of_a_closed_pipe(root):
+    code = "import sys; from weft import cli; sys.exit(cli.main(['draw', 'gpipe', '2', '2']))"
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = os.environ | {"PYTHONPATH": str(root / "lib")}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (141, b"")
+
+
+def test_an_interrupt_is_quiet(monkeypatch, capsys):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "draw", interrupted)
+    assert cli.main(["draw", "gpipe", "2", "2"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+# --- plan, run, bench, grade: what is handed on -----------------------------------------------
+
+
+def has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def test_plan_shows_what_it_found_beside_the_named_schedules(tmp_path, capsys):
+    arguments = ["plan", "pipeline", "3", "6", "--memory", "3", "--f=10", "--b=10", "--w=10"]
+    assert cli.main([*arguments, "--trace", str(tmp_path / "found.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line.endswith((" yes", " no"))}
+    assert list(rows) == ["found", "gpipe", "one_f_one_b", "zb_h1", "zb_h2"]
+    assert rows["found"][-1] == "yes"
+    assert rows["gpipe"][-2:] == ["6", "no"]
+    assert float(rows["found"][1]) <= float(rows["zb_h1"][1]) < float(rows["one_f_one_b"][1])
+    assert json.loads((tmp_path / "found.json").read_text())["traceEvents"]
+
+
+def test_run_hands_its_arguments_on(monkeypatch):
+    seen = []
+    trainer = SimpleNamespace(main=seen.append)
+    monkeypatch.setitem(sys.modules, "weft.run.train", trainer)
+    assert cli.main(["run", "pipeline", "--schedule", "gpipe", "--help"]) == 0
+    assert seen == [["--schedule", "gpipe", "--help"]]
+
+
+def test_bench_prints_a_table_and_writes_the_records(tmp_path, monkeypatch, capsys):
+    from weft.bench.record import Record, Result, read
+
+    results = [Result.of("step", "weft", "s", [0.3, 0.1, 0.2])]
+    record = Record.here("tiny", "A tiny benchmark", "pipeline", "weft bench", results)
+    module = SimpleNamespace(bench=lambda progress: [record])
+    monkeypatch.setattr("importlib.import_module", lambda name: module)
+    assert cli.main(["bench", "pipeline", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "step  weft     0.2  s     0.1 – 0.3        3" in shown
+    assert f"written: {tmp_path / 'tiny.cpu.json'}" in shown
+    assert read(tmp_path / "tiny.cpu.json") == record
+
+
+@pytest.mark.parametrize(("score", "code"), [(20, 0), (19, 1)])
+def test_grade_prints_the_result_and_writes_reports(tmp_path, monkeypatch, capsys, score, code):
+    class Graded(SimpleNamespace):
+        def __str__(self):
+            return f"score {self.score}/{self.max}"
+
+    asked = []
+
+    def check(stem, progress, **options):
+        asked.append((stem, options))
+        progress(1, 2, "the first test")
+        reports = {"json": lambda: '{"form": "ours"}', "gradescope": lambda: '{"form": "theirs"}'}
+        return Graded(score=score, max=20, full=score == 20, **reports)
+
+    monkeypatch.setattr("weft.grade.check", check, raising=False)
+    ours, theirs = tmp_path / "a.json", tmp_path / "b.json"
+    arguments = ["grade", "pipeline", "--answers", str(tmp_path), "--hidden", "--seed", "7"]
+    arguments += ["--tier", "page", "--json", str(ours), "--gradescope", str(theirs)]
+    assert cli.main(arguments) == code
+    options = {"answers": tmp_path, "hidden": True, "tiers": ["page"], "seed": 7}
+    assert asked == [("pipeline", options)]
+    assert f"score {score}/20" in capsys.readouterr().out
+    assert json.loads(ours.read_text()) == {"form": "ours"}
+    assert json.loads(theirs.read_text()) == {"form": "theirs"}
+
+
+# --- the terminal -----------------------------------------------------------------------------
+
+
+def test_a_terminal_gets_color_and_a_pipe_does_not(root):
+    shown, code = on_a_terminal(root, "draw", "gpipe", 2, 2)
+    assert code == 0
+    assert "\x1b[" in shown
+    assert "\x1b" not in weft(root, "draw", "gpipe", 2, 2).stdout
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_color_can_be_declined(root, environment):
+    shown, code = on_a_terminal(root, "draw", "gpipe", 2, 2, **environment)
+    assert code == 0
+    assert "F0" in shown and "\x1b" not in shown
+
+
+def test_a_picture_is_as_wide_as_the_terminal(root):
+    shown, _ = on_a_terminal(root, "draw", "gpipe", 4, 30, COLUMNS="60", NO_COLOR="1")
+    widest = max(len(line) for line in shown.splitlines() if line.startswith("rank"))
+    assert 50 <= widest <= 60
+
+
+def test_a_table_without_rich_is_plain(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "is_terminal", lambda stream: True)
+    monkeypatch.setitem(sys.modules, "rich.console", None)  # an import of it fails
+    terminal.table(["a", "number"], [["x", "1.5"], ["longer", "22"]], title="Things")
+    assert capsys.readouterr().out == "Things\na       number\nx          1.5\nlonger      22\n"
+
+
+def test_a_table_on_a_terminal_is_drawn_by_rich(monkeypatch, capsys):
+    pytest.importorskip("rich")
+    monkeypatch.setattr(terminal, "is_terminal", lambda stream: True)
+    terminal.table(["a", "number"], [["[x]", "1.5"]], title="Things")
+    shown = capsys.readouterr().out
+    assert "┃ a   ┃ number ┃" in shown
+    assert "│ [x] │    1.5 │" in shown  # brackets are text, not markup
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A terminal for stderr, and somebody who is impatient in front of it."""
+    screen = Screen()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(terminal, "sys", SimpleNamespace(stderr=screen))
+    monkeypatch.setattr(terminal, "PATIENCE", 0.02)
+    monkeypatch.setattr(terminal, "BEAT", 0.02)
+    return screen
+
+
+def wait_for(screen, pattern):
+    until = time.monotonic() + 20
+    while not re.search(pattern, screen.getvalue()):
+        assert time.monotonic() < until, screen.getvalue()
+        time.sleep(0.01)
+
+
+def test_what_takes_long_shows_a_bar_and_wipes_it(screen):
+    with terminal.working("searching") as progress:
+        wait_for(screen, r"█░* +searching, 0 s")
+        progress(1, 2, "half of it")
+        wait_for(screen, r"█{12}░{12}  50 %  half of it")
+    assert screen.getvalue().endswith("\r\x1b[K")
+
+
+def test_what_is_quick_shows_nothing(screen, monkeypatch):
+    monkeypatch.setattr(terminal, "PATIENCE", 60.0)
+    with terminal.working("searching"):
+        pass
+    assert screen.getvalue() == ""
+
+
+def test_nothing_moves_in_a_pipe(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
+    with terminal.working("searching"):
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_bar_goes_away_when_the_work_fails(screen):
+    with pytest.raises(ValueError), terminal.working("searching"):
+        wait_for(screen, "searching")
+        raise ValueError
+    assert screen.getvalue().endswith("\r\x1b[K")

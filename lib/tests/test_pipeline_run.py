@@ -1,0 +1,480 @@
+"""The pipeline executor on real processes, held to one process, to the simulator and to formulas."""
+
+import os
+import subprocess
+import sys
+import weakref
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import cloudpickle
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.utils.checkpoint import checkpoint
+
+from weft.nn.transformer import Config
+from weft.nn.transformer import loss as next_byte
+from weft.nn.transformer import stages as decoder
+from weft.plan.comm import lower, messages
+from weft.plan.ledger import live
+from weft.plan.pipeline import RECEIVES, SCHEDULES, Action, Plan, gpipe, interleaved, one_f_one_b
+from weft.plan.pipeline import zb_h1, zb_v
+from weft.plan.simulate import Deadlock, simulate
+from weft.run.clock import Cpu, Unit, Wall, offset
+from weft.run.messages import check_messages, hoist
+from weft.run.pipeline import Pipeline, run
+from weft.run.world import RankFailed, launch
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
+
+TOLERANCE = 1e-12
+COSTS = {"f": 1.0, "b": 1.5, "w": 0.7, "c": 0.3}
+
+
+def plans(p: int) -> list[Plan]:
+    """Every schedule on p ranks, with an odd number of microbatches and with very few."""
+    made = [
+        SCHEDULES[name](p, m)
+        for name in ("gpipe", "one_f_one_b", "zb_h1", "zb_h2", "zb_v")
+        for m in (1, 2 * p + 1)
+        if m > 1 or p < 4
+    ]
+    made += [interleaved(p, p), interleaved(p, 2 * p, 3), SCHEDULES["dualpipe_v"](p, 2 * p + 1)]
+    return made if p > 3 else [*made, interleaved(p, 3 * p, 1), SCHEDULES["dualpipe_v"](p, 2 * p)]
+
+
+def uneven(count: int) -> list[nn.Module]:
+    """A model in stages of different depth, with a different width at every boundary."""
+    torch.manual_seed(count)
+    made = []
+    for stage in range(count):
+        wide, narrow, last = 7 + stage % 3, 3 + stage % 4, 3 + (stage + 1) % 4
+        layers = [nn.Linear(narrow, wide), nn.Tanh(), nn.LayerNorm(wide), nn.Linear(wide, last)]
+        if stage % 2:
+            layers += [nn.GELU(), nn.Linear(last, last, bias=False)]
+        made.append(nn.Sequential(*layers).double())
+    return made
+
+
+def pairs(m: int, stages: int, batch: int = 5) -> list:
+    """m microbatches that fit `uneven`."""
+    dice = torch.Generator().manual_seed(m)
+    shapes = (batch, 3, 3), (batch, 3, 3 + stages % 4)
+    return [
+        tuple(torch.randn(shape, generator=dice, dtype=torch.float64) for shape in shapes)
+        for _ in range(m)
+    ]
+
+
+def alone(modules: list[nn.Module], microbatches: list, loss=mse_loss) -> torch.Tensor:
+    """The same step on one process, without any of our code."""
+    outputs = [nn.Sequential(*modules)(x) for x, _ in microbatches]
+    mean = sum(loss(y, t) for y, (_, t) in zip(outputs, microbatches, strict=True))
+    mean = mean / len(microbatches)
+    mean.backward()
+    return mean.detach()
+
+
+def gap(mine: list[nn.Module], theirs: list[nn.Module], times: int = 1) -> float:
+    """The largest difference between gradients, theirs taken `times`; none counts as zero."""
+    worst = 0.0
+    for ours, other in zip(mine, theirs, strict=True):
+        for a, b in zip(ours.parameters(), other.parameters(), strict=True):
+            assert a.requires_grad or a.grad is None, "a frozen parameter got a gradient"
+            grads = [torch.zeros_like(x) if x.grad is None else x.grad for x in (a, b)]
+            worst = max(worst, (grads[0] - times * grads[1]).abs().max().item())
+    return worst
+
+
+# --- every schedule, every size -------------------------------------------------------------------
+
+
+class Fact(NamedTuple):
+    """What one rank saw of one plan."""
+
+    plan: str
+    sends: str
+    loss: float  # how far the loss is off, in the worst step
+    gradient: float  # the same of any gradient
+    exact: bool  # the timeline is the simulated one
+    peaks: bool  # and so is its memory
+
+
+def every_schedule(world) -> list[Fact]:
+    facts = []
+    for plan in plans(world.size):
+        microbatches = pairs(plan.m, plan.stages)
+        other = uneven(plan.stages)
+        mean = alone(other, microbatches)
+        for sends in ("buffered", "rendezvous"):
+            mine = [uneven(plan.stages)[stage] for stage in plan.stages_of(world.rank)]
+            pipeline = Pipeline(plan, mine, mse_loss, world, Unit(**COSTS), sends)
+            theirs = [other[stage] for stage in plan.stages_of(world.rank)]
+            off, apart = 0.0, 0.0
+            for step in (1, 2, 3) if sends == "buffered" else (1, 2):
+                loss, timeline = pipeline.step(microbatches)
+                off = max(off, abs(loss - mean).item())
+                apart = max(apart, gap(mine, theirs, step))
+            simulated = simulate(plan if sends == "buffered" else lower(plan), **COSTS, sends=sends)
+            exact = sorted(timeline.spans) == sorted(simulated.spans)
+            exact = exact and timeline.plan == simulated.plan
+            peaks = timeline.peak_live == simulated.peak_live
+            name = f"{plan.name} p={plan.p} m={plan.m} v={plan.v}"
+            facts.append(Fact(name, sends, off, apart, exact, peaks))
+    return facts
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, 4, 5], ids=lambda p: f"p={p}")
+def facts(request) -> list[Fact]:
+    p = request.param
+    by_rank = launch(every_schedule, p)
+    assert [len(rank) for rank in by_rank] == [2 * len(plans(p))] * p
+    return [fact for rank in by_rank for fact in rank]
+
+
+def test_loss_and_gradients_equal_one_process(facts):
+    assert [fact for fact in facts if not max(fact.loss, fact.gradient) <= TOLERANCE] == []
+
+
+def test_the_unit_clock_shows_what_the_simulator_says(facts):
+    assert [fact for fact in facts if not (fact.exact and fact.peaks)] == []
+
+
+# --- a real model on real text --------------------------------------------------------------------
+
+SIZES = Config(layers=9, width=12, heads=3, seq=10, hidden=20)
+
+
+def chapters(root) -> torch.Tensor:
+    text = b"".join(path.read_bytes() for path in sorted((root / "book").glob("*.md")))
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+
+
+def decode_text(world, text) -> dict[str, float]:
+    """The byte-level decoder in unequal stages on every schedule: the largest difference of any."""
+    worst = {}
+    m, batch = 8, 3
+    windows = text[: m * batch * 11].view(m, batch, 11)
+    microbatches = [(window[:, :-1], window[:, 1:]) for window in windows]
+    for name, schedule in SCHEDULES.items():
+        plan = schedule(world.size, m)
+        cuts = [3, 1, 4, 1] if plan.v == 1 else [2, 1, 1, 1, 1, 1, 1, 1]
+        torch.manual_seed(0)
+        theirs = [stage.double() for stage in decoder(SIZES, cuts)]
+        torch.manual_seed(0)
+        mine = [stage.double() for stage in decoder(SIZES, cuts)]
+        mean = alone(theirs, microbatches, next_byte)
+        held = plan.stages_of(world.rank)
+        mine, theirs = [mine[stage] for stage in held], [theirs[stage] for stage in held]
+        loss, _ = run(plan, mine, microbatches, next_byte, world)
+        worst[name] = max(abs(loss - mean).item(), gap(mine, theirs))
+    return worst
+
+
+def test_a_decoder_on_the_books_own_text_equals_one_process(root):
+    for worst in launch(decode_text, 4, chapters(root)):
+        assert list(worst) == list(SCHEDULES)
+        assert max(worst.values()) <= TOLERANCE
+
+
+# --- parameters that are shared or do not train, layers that recompute ----------------------------
+
+
+class Tied(nn.Module):
+    """Tokens to scores with one matrix, as embedding, as a linear layer, and as plain weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(11, 4)
+        self.scores = nn.Linear(4, 11, bias=False)
+        self.scores.weight = self.tokens.weight
+        self.twin = nn.Linear(4, 11)
+        self.twin.weight = self.tokens.weight
+
+    def forward(self, x):
+        x = self.tokens(x)
+        return self.scores(x) + self.twin(x) + nn.functional.linear(x, self.tokens.weight)
+
+
+class Deaf(nn.Module):
+    """Takes no notice of its input, so no gradient gets to what lies before it."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.line = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.line(torch.ones_like(x))
+
+
+def odd_stages(shared: bool) -> list[nn.Module]:
+    """Four stages with something uncommon in each; the first and the last may share a layer."""
+    torch.manual_seed(5)
+    frozen, still, common = nn.Linear(6, 5), nn.Linear(5, 6), nn.Linear(6, 6)
+    frozen.weight.requires_grad_(False)
+    still.requires_grad_(False)
+    last = common if shared else nn.Linear(6, 6)
+    made = [
+        nn.Sequential(Tied(), nn.Linear(11, 6), common),
+        nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 6), nn.LayerNorm(6)),
+        nn.Sequential(frozen, nn.Tanh(), still, nn.Identity()),
+        nn.Sequential(Deaf(6), last, nn.Linear(6, 2), nn.Flatten(), nn.Linear(8, 2)),
+    ]
+    return [stage.double() for stage in made]
+
+
+def odd_plans(world) -> list[float]:
+    """The largest difference of loss and gradients for each plan that takes four stages."""
+    worst = []
+    for plan in (zb_v(2, 3), SCHEDULES["dualpipe_v"](2, 4), interleaved(2, 2)):
+        dice = torch.Generator().manual_seed(0)
+        microbatches = [
+            (torch.randint(11, (3, 4), generator=dice), torch.randn(3, 2, dtype=torch.float64))
+            for _ in range(plan.m)
+        ]
+        # Only a V puts the first and the last stage on one rank, where they can share.
+        theirs, mine = (odd_stages(shared=plan.ranks[0] == plan.ranks[-1]) for _ in range(2))
+        mean = alone(theirs, microbatches)
+        held = plan.stages_of(world.rank)
+        mine, theirs = [mine[stage] for stage in held], [theirs[stage] for stage in held]
+        loss, _ = run(plan, mine, microbatches, mse_loss, world)
+        worst.append(max(abs(loss - mean).item(), gap(mine, theirs)))
+        layers = [part for stage in mine for part in stage.modules()]
+        assert not any("forward" in vars(layer) for layer in layers), "a layer was left changed"
+    return worst
+
+
+def test_shared_and_frozen_layers():
+    for worst in launch(odd_plans, 2):
+        assert len(worst) == 3
+        assert max(worst) <= TOLERANCE
+
+
+class Recomputed(nn.Sequential):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+HERE, TWO = (  # what the executor asks of a World, without any process beside this one
+    SimpleNamespace(rank=0, size=size, device=torch.device("cpu"), group=lambda: None)
+    for size in (1, 2)
+)
+
+
+@pytest.mark.parametrize("plan", [gpipe(1, 2), zb_h1(1, 3)], ids=lambda plan: plan.name)
+def test_a_stage_may_recompute_what_it_did_not_keep(plan):
+    def stage() -> nn.Sequential:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(3, 7), nn.Tanh(), nn.Linear(7, 4)).double()
+
+    theirs, inner = stage(), stage()
+    mean = alone([theirs], pairs(plan.m, 1))
+    loss, _ = run(plan, [Recomputed(*inner)], pairs(plan.m, 1), mse_loss, HERE)
+    assert max(abs(loss - mean).item(), gap([inner], [theirs])) <= TOLERANCE
+
+
+# --- what stays in memory, and what is sent -------------------------------------------------------
+
+
+class Counting(Unit):
+    """A unit clock that also counts, after every action, the activations that are alive."""
+
+    def __init__(self, seen: list[weakref.ref]):
+        super().__init__()
+        self.seen, self.counts = seen, []
+
+    def stop(self, action: Action) -> float:
+        self.counts.append(sum(ref() is not None for ref in self.seen))
+        return super().stop(action)
+
+
+class Witnessed(nn.Module):
+    """A layer whose input is what has to be kept of a microbatch."""
+
+    def __init__(self, seen: list[weakref.ref]):
+        super().__init__()
+        self.line, self.seen = nn.Linear(3, 3, dtype=torch.float64), seen
+
+    def forward(self, x):
+        x = torch.tanh(x)
+        self.seen.append(weakref.ref(x))
+        return torch.tanh(self.line(x))
+
+
+def count_alive(world) -> list[tuple]:
+    facts = []
+    for name, schedule in SCHEDULES.items():
+        plan = schedule(world.size, 2 * world.size)
+        seen: list[weakref.ref] = []
+        clock = Counting(seen)
+        mine = [Witnessed(seen) for _ in plan.stages_of(world.rank)]
+        microbatches = [(torch.ones(2, 3, dtype=torch.float64),) * 2 for _ in range(plan.m)]
+        _, timeline = run(plan, mine, microbatches, mse_loss, world, clock)
+        expected, held = [], 0
+        for span in timeline.row(world.rank):
+            held += {"F": 1, "BW": -1, "W": -1}.get(span.action.kind, 0)
+            expected.append(held)
+        facts.append((name, clock.counts, expected, timeline.peak_live[world.rank]))
+    return facts
+
+
+def test_an_activation_is_let_go_when_the_plan_says():
+    for facts in launch(count_alive, 3):
+        assert len(facts) == len(SCHEDULES)
+        for name, counts, expected, peak in facts:
+            assert counts == expected, name
+            assert max(counts) == peak, name
+
+
+# --- blocking sends -------------------------------------------------------------------------------
+
+
+def blocking(world, plan: Plan) -> float:
+    mine = [uneven(plan.stages)[stage] for stage in plan.stages_of(world.rank)]
+    loss, _ = run(plan, mine, pairs(plan.m, plan.stages), mse_loss, world, sends="rendezvous")
+    return loss.item()
+
+
+def test_blocking_sends_deadlock_where_the_simulator_says_so():
+    naive = lower(one_f_one_b(3, 4), fuse=False)
+    with pytest.raises(Deadlock) as simulated:
+        simulate(naive, sends="rendezvous")
+    with pytest.raises(RankFailed) as ran:
+        launch(blocking, 3, naive, timeout=4)
+    hung = sorted(outcome.rank for outcome in ran.value.failures if outcome.kind == "hung")
+    assert hung == [rank for rank, _ in simulated.value.blocked] == [0, 1, 2]
+
+
+def test_blocking_sends_pass_where_the_simulator_says_so():
+    for plan in (lower(gpipe(3, 4), fuse=False), lower(one_f_one_b(3, 4))):
+        simulate(plan, sends="rendezvous")
+        expected = alone(uneven(3), pairs(4, 3))
+        for loss in launch(blocking, 3, plan):
+            assert abs(loss - expected) <= TOLERANCE
+
+
+# --- what is wrong is said ------------------------------------------------------------------------
+
+
+def refused(match: str, plan=None, count=None, microbatches=None, world=HERE, **others) -> None:
+    """The executor refuses, on one process and without a process group: nothing was sent."""
+    plan = gpipe(1, 2) if plan is None else plan
+    modules = uneven(1)[:1] * (1 if count is None else count)
+    microbatches = pairs(2, 1) if microbatches is None else microbatches
+    loss = others.pop("loss", mse_loss)
+    with pytest.raises(ValueError, match=match):
+        run(plan, modules, microbatches, loss, world, **others)
+
+
+def test_bad_input_is_refused_before_anything_is_sent():
+    x, t = pairs(1, 1)[0]
+    refused("plan is 'gpipe', must be", plan="gpipe")
+    refused("plan has p = 3 ranks, world has 1", plan=gpipe(3, 2))
+    refused("plan is incomplete", plan=replace(gpipe(1, 2), rows=((Action("F", 0, 0),),)))
+    refused("duplicate", plan=replace(gpipe(1, 1), rows=((Action("F", 0, 0),) * 2,)))
+    refused("stages on rank 0 has 2 modules, must have v = 1", count=2)
+    refused("stages on rank 0 has 0 modules, must have v = 1", count=0)
+    refused("microbatches has 1 pairs, plan has m = 2", microbatches=[(x, t)])
+    refused("microbatch 1 has .* like microbatch 0", microbatches=[(x, t), (x[1:], t[1:])])
+    refused("microbatch 1 has .* like microbatch 0", microbatches=[(x, t), (x.float(), t)])
+    refused("microbatch 1 is a Tensor, must be", microbatches=[(x, t), x])
+    refused("microbatch 0 must be a pair of tensors", microbatches=[(x, None), (x, None)])
+    refused("sends is 'late', must be 'buffered' or 'rendezvous'", sends="late")
+    refused("f is -1", clock=Unit(f=-1))
+    refused("loss has shape .*, must be a scalar", loss=lambda y, t: (y - t) ** 2)
+    refused("loss is a float, must be a tensor", loss=lambda y, t: 1.0)
+
+
+def disagree(world) -> list[str]:
+    """What each rank is told when one of them has something else than the others."""
+    said = []
+    cases = [
+        {"stages": 2 if world.rank == 1 else 1},
+        {"plan": gpipe(2, 3) if world.rank == 1 else gpipe(2, 2)},
+        {"sends": "rendezvous" if world.rank == 1 else "buffered"},
+        {"plan": gpipe(3, 2)},
+    ]
+    for case in cases:
+        plan = case.get("plan", gpipe(2, 2))
+        modules = uneven(2)[:1] * case.get("stages", 1)
+        try:
+            Pipeline(plan, modules, mse_loss, world, sends=case.get("sends", "buffered"))
+            said.append("nothing")
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
+def test_what_one_rank_has_wrong_all_are_told():
+    for said in launch(disagree, 2):
+        assert "stages on rank 1 has 2 modules, must have v = 1" in said[0]
+        assert "differ between rank" in said[1] and "differ between rank" in said[2]
+        assert said[3] == "plan has p = 3 ranks, world has 2: must be equal"
+
+
+class Shaped(nn.Module):
+    """Returns what it is told to, whatever comes in."""
+
+    def __init__(self, *outputs):
+        super().__init__()
+        self.outputs = list(outputs)
+
+    def forward(self, x):
+        return self.outputs.pop(0)
+
+
+def bad_boundary(world, *outputs) -> None:
+    plan = gpipe(2, 2)
+    run(plan, [Shaped(*outputs)], pairs(2, 2), mse_loss, world)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "match"),
+    [
+        ([torch.ones(2, dtype=torch.long)], r"output of stage 0 is \(2,\) torch.int64"),
+        ([torch.ones([1] * 9)], "at most 8 dims"),
+        ([torch.ones(2), torch.ones(3)], r"stage 0 is \(3,\) .* at microbatch 1, must be"),
+        ([(torch.ones(2), torch.ones(2))], "output of stage 0 is a tuple, must be a tensor"),
+    ],
+)
+def test_a_boundary_passes_one_tensor_of_one_form(outputs, match):
+    with pytest.raises(RankFailed, match=match):
+        launch(bad_boundary, 2, *outputs, timeout=30)
+
+
+def test_a_lowered_plan_must_pass_on_every_tensor():
+    plan = lower(one_f_one_b(2, 2))
+    check_messages(plan)
+    whole = plan.rows[1]
+    for row, match in (
+        ([a for a in whole if str(a) != "RECV_F1"], "missing before .*microbatch=1"),
+        ([a for a in whole if str(a) != "SEND_B1"], "SEND_B.* is missing on rank 1"),
+        ([whole[0], *whole], "twice"),
+        ([Action("SEND_B", 0, 1), *whole], "has nothing to send, or not yet"),
+        ([*whole, Action("RECV_F", 1, 1)], "twice"),
+        ([*whole, Action("RECV_B", 1, 1)], "not needed"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            check_messages(replace(plan, rows=(plan.rows[0], tuple(row))))
+    with pytest.raises(ValueError, match="is missing before"):
+        run(replace(plan, rows=(plan.rows[0], whole[1:])), [], [], mse_loss, TWO)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_receives_are_posted_ahead_and_no_more_of_them_than_said(ahead):
+    for plan in map(lower, plans(4)):
+        for row in plan.rows:
+            early, open_receives, most = hoist(plan, row, ahead), set(), 0
+            assert Counter(early) == Counter(row)
+            for action in early:
+                if action.kind in RECEIVES:
+                    open_receives.add(action)
+                    most = max(most, len(open_receives))
+                elif action.kind in ("F", "B", "BW"):
+                    open_receives -= {messages(plan, action)[0]}
+            assert not open_receives and most <= ahead

@@ -1,0 +1,83 @@
+"""The set-up behind every make target: once, for the right Python, and again when it must."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REQUIREMENTS = "-e ./lib[dev]\njupyter-book>=1,<2\ntorch>=2\ntriton>=3\njupyterlab>=4\n"
+FAKE = """\
+#!/bin/sh
+# An environment's python, whose pip only writes down what it was asked to install.
+[ "$1" = -m ] || exec {python} "$@"
+cat {wanted} >>{log}
+echo . >>{log}
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A checkout with an environment already in it, and a log of what pip was asked for."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/pyproject.toml").write_text("[project]\n")
+    (tmp_path / "requirements.txt").write_text(REQUIREMENTS)
+    python = tmp_path / "venv/bin/python"
+    python.parent.mkdir(parents=True)
+    places = {"wanted": tmp_path / "venv/wanted.txt", "log": tmp_path / "log"}
+    python.write_text(FAKE.format(python=sys.executable, **places))
+    python.chmod(0o755)
+    return tmp_path
+
+
+def setup(root: Path, tree: Path, part: str, python: str = "") -> subprocess.CompletedProcess:
+    command = ["sh", str(root / "lib/setup.sh"), "venv", part, python]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=60)
+
+
+def installed(tree: Path) -> list[str]:
+    """What each call of pip was asked for."""
+    log = tree / "log"
+    return log.read_text().split(".\n")[:-1] if log.exists() else []
+
+
+def test_the_light_part_leaves_out_what_only_labs_and_ranks_need(root, tree):
+    assert setup(root, tree, "light").returncode == 0
+    assert installed(tree) == ["-e ./lib[dev]\njupyter-book>=1,<2\n"]
+
+
+def test_what_is_installed_is_not_installed_again(root, tree):
+    for part in ("light", "light", "all", "all", "light"):
+        assert setup(root, tree, part).returncode == 0
+    assert [len(call.splitlines()) for call in installed(tree)] == [2, 5]
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "lib/pyproject.toml"])
+def test_a_changed_list_is_installed(root, tree, file):
+    setup(root, tree, "all")
+    with (tree / file).open("a") as text:
+        text.write("# more\n")
+    setup(root, tree, "all")
+    assert len(installed(tree)) == 2
+
+
+def test_a_failed_installation_is_tried_again(root, tree):
+    python = tree / "venv/bin/python"
+    works = python.read_text()
+    python.write_text(works.replace("echo .", "exit 3; echo ."))
+    assert setup(root, tree, "all").returncode == 3
+    python.write_text(works)
+    assert setup(root, tree, "all").returncode == 0
+    assert setup(root, tree, "all").stdout == ""
+
+
+def test_a_python_that_will_not_do_is_refused_in_a_line(root, tree):
+    old = tree / "python2"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    run = setup(root, tree, "all", str(old))
+    assert run.returncode == 1
+    assert (
+        run.stderr == f"PYTHON={old} will not do: Python 3.11, 3.12 or 3.13 with venv is needed\n"
+    )
+    assert installed(tree) == []

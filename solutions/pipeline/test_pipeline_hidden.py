@@ -1,0 +1,66 @@
+"""The hidden tests: 4 of the 20 points, on sizes drawn at random."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.grade import at_most
+from weft.plan.pipeline import interleaved, zb_h1
+
+pytestmark = pytest.mark.hidden
+DURATION = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0])
+
+
+@pytest.mark.points(
+    1, read="Think: schedules as data", hint="try p = 1, m = 1 and m < p", seconds=30
+)
+@given(p=st.integers(1, 9), m=st.integers(1, 17))
+def test_one_f_one_b_any(answers, probe, p, m):
+    """1F1B at any size: valid, within p - s microbatches on stage s, and in time."""
+    case = f"one_f_one_b(p={p}, m={m})"
+    timeline = probe.played(probe.as_plan(case, answers.one_f_one_b(p, m), p, m))
+    for s, live in enumerate(timeline.peak_live):
+        at_most(f"{case}: live microbatches on stage {s}", live, p - s)
+    at_most(f"{case}: makespan at f=1, b=1, w=1", timeline.makespan, 3 * (m + p - 1))
+
+
+@pytest.mark.points(1, read="Thinner stages", hint="try p = 1, v = 1 and m = p", seconds=30)
+@given(p=st.integers(1, 6), k=st.integers(1, 4), v=st.integers(1, 4))
+def test_interleaved_any(answers, probe, p, k, v):
+    """Interleaved at any size: valid, within the memory, and in time."""
+    m = k * p
+    case = f"interleaved(p={p}, m={m}, v={v})"
+    timeline = probe.played(probe.as_plan(case, answers.interleaved(p, m, v), p, m, v))
+    limits = probe.played(interleaved(p, m, v)).peak_live
+    for r, (live, most) in enumerate(zip(timeline.peak_live, limits, strict=True)):
+        at_most(f"{case}: live activations on rank {r}", live, most)
+    at_most(f"{case}: makespan at f=1, b=1, w=1", timeline.makespan, 3 * (v * m + p - 1))
+
+
+@pytest.mark.points(1, read="Two halves of a backward", hint="try p = 1 and m = p", seconds=30)
+@given(p=st.integers(1, 9), more=st.integers(0, 9))
+def test_zb_h1_any(answers, probe, p, more):
+    """ZB-H1 at any size with m of at least p: valid, within p microbatches, and in time."""
+    m = p + more
+    case = f"zb_h1(p={p}, m={m})"
+    timeline = probe.played(probe.as_plan(case, answers.zb_h1(p, m), p, m, splits=True))
+    for s, live in enumerate(timeline.peak_live):
+        at_most(f"{case}: live microbatches on stage {s}", live, p)
+    at_most(f"{case}: makespan at f=1, b=1, w=1", timeline.makespan, probe.played(zb_h1(p, m)).makespan)
+
+
+@pytest.mark.points(1, read="When stages are not equal", hint="try limits of 1", seconds=60)
+@settings(max_examples=25)
+@given(
+    stages=st.lists(st.tuples(DURATION, DURATION, st.integers(1, 3)), min_size=1, max_size=4),
+    m=st.integers(1, 5),
+)
+def test_unequal_any(answers, probe, stages, m):
+    """Unequal stages of any durations and limits: within the limits, and as fast as the best."""
+    f, bw, limit = (list(column) for column in zip(*stages, strict=True))
+    case = f"unequal(f={f}, bw={bw}, m={m}, limit={limit})"
+    plan = probe.as_plan(case, answers.unequal(f, bw, m, limit), len(f), m)
+    timeline = probe.played(plan, f, bw, 0.0)
+    for s, live in enumerate(timeline.peak_live):
+        at_most(f"{case}: live microbatches on stage {s}", live, limit[s])
+    at_most(f"{case}: makespan", timeline.makespan, probe.best(f, bw, m, limit))
