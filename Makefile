@@ -10,7 +10,6 @@ TOPICS ?= pipeline
 PYTHON ?=
 
 PY := $(VENV)/bin/python
-BOOK := $(PY) -c 'from jupyter_book.cli.main import main; main()'
 PYTEST := $(PY) -m pytest -c lib/pyproject.toml --rootdir . -o junit_family=xunit1
 BOTH_CORES := -n 2 --dist loadfile
 TESTS := lib/tests lib/weft --doctest-modules
@@ -19,7 +18,6 @@ REPORTS := _build/tests
 # pytest ends with 5 where nothing was marked; the census at the end knows what had to run.
 OR_NONE := || [ $$? = 5 ]
 LINTED := lib notebooks book solutions
-PLANS := $(wildcard lib/weft/plan/*.py book/_ext/*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help light setup read book serve notebooks lab test test-all test-plan test-lib \
@@ -38,15 +36,8 @@ light: # what reading, planning and linting need: no torch
 
 read: book serve ## build the book and serve it on 127.0.0.1
 
-book: light _build/.plans ## build the book into _build/html, warnings are errors
-	@$(BOOK) build -W -n --keep-going . || { rm -rf _build/.doctrees; \
-	    echo "the book does not build: the warnings above are errors" >&2; exit 1; }
-
-# Sphinx reads a page again when the page changes. Numbers and pictures on it come from the plans,
-# so a change there makes it forget what it has read; so does a failed build, whose pages would
-# otherwise pass the next time.
-_build/.plans: $(PLANS)
-	@mkdir -p _build && rm -rf _build/.doctrees && touch $@
+book: light ## build the book into _build/html, warnings are errors
+	@$(PY) book/build.py
 
 serve: light ## serve the book that is already built
 	@$(PY) book/serve.py --port $(PORT)

@@ -92,7 +92,7 @@
       const left = view.querySelector(".weft-scroll")?.scrollLeft ?? 0;
       view.innerHTML = picture;
       if (left) view.querySelector(".weft-scroll")?.scrollTo(left, 0);
-      const words = view.querySelector(".weft-summary, .explore-note, svg > title");
+      const words = view.querySelector(".weft-summary, .explore-note") ?? view.querySelector("title");
       spoken.textContent = words?.textContent ?? "";
       box.dispatchEvent(new CustomEvent("weft-shown", { detail: { turn, picture } }));
     }

@@ -131,7 +131,11 @@
 
   function machineLine(record) {
     const { chip, ...machine } = record.machine;
-    const pairs = (facts) => Object.entries(facts).map(([key, value]) => `${key} ${value}`).join(", ");
+    const spelled = { cpu: "%", gpu: "%", system: "%", cores: "% cores", gpus: "% in all" };
+    const pairs = (facts) =>
+      Object.entries(facts)
+        .map(([key, value]) => (spelled[key] ?? `${key} %`).replace("%", value))
+        .join(", ");
     const line = element("p", { className: "measured-machine measured-mine" });
     line.append(element("b", {}, `yours, ${chip}`));
     line.append(` ${pairs(machine)} · ${pairs(record.versions)} · ${record.date.slice(0, 10)} · `);

@@ -30,6 +30,7 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 numfig = True
 html_theme = "basic"
 mathjax_path = "mathjax/tex-mml-chtml.js"
+html_favicon = {favicon!r}
 """
 
 
@@ -106,7 +107,8 @@ def small_book(
     source = folder / "source"
     source.mkdir(parents=True, exist_ok=True)
     static = [str(ROOT / "book" / "_static")] if scripts else []
-    conf = CONF.format(extension=str(ROOT / "book" / "_ext"), static=static)
+    favicon = f"{static[0]}/favicon.svg" if scripts else None
+    conf = CONF.format(extension=str(ROOT / "book" / "_ext"), static=static, favicon=favicon)
     (source / "conf.py").write_text(conf, encoding="utf-8")
     listed = "\n".join(name for name in texts if name != "index")
     index = texts.get("index", "# Index\n") + f"\n```{{toctree}}\n{listed}\n```\n"

@@ -223,7 +223,7 @@ BAD = {
     "```{guess} empty\n```": "it has no question",
     "```{guess-answer} early\n:answer: 1\n```": "no guess `early` stands above it",
     GUESS.replace(":answer: bubble.fraction(p=8, m=32):.1%\n", ""): "it has no :answer:",
-    GUESS.replace("bubble.fraction(p=8, m=32):.1%", "'text'"): "gives '1x', no number",
+    GUESS.replace("bubble.fraction(p=8, m=32):.1%", "str(1) + 'x'"): "gives '1x', no number",
     "```{measured} gone\n:caption: c\n```": "no record `gone` in book/measured",
     "```{measured} gone\n:caption: c\n:not-yet: h100\n```": "no benchmark in weft.bench is called",
     "```{measured} made-up\n:caption: c\n:chips: v100\n```": "not on v100",

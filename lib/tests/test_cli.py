@@ -174,7 +174,8 @@ def test_the_code_of_a_closed_pipe(root):
     code = "import sys; from weft import cli; sys.exit(cli.main(['draw', 'gpipe', '2', '2']))"
     reading, writing = os.pipe()
     os.close(reading)
-    environment = os.environ | {"PYTHONPATH": str(root / "lib")}
+    buffered = {"PYTHONUNBUFFERED": ""}  # so that something is left to be flushed at the end
+    environment = os.environ | {"PYTHONPATH": str(root / "lib")} | buffered
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)

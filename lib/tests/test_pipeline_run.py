@@ -1,8 +1,10 @@
-"""The pipeline executor on real processes, held to one process, to the simulator and to formulas."""
+"""The pipeline executor on real processes, held to one process and to the simulator."""
 
+import json
 import os
 import subprocess
 import sys
+import time
 import weakref
 from collections import Counter
 from dataclasses import replace
@@ -17,15 +19,26 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
 
+from weft.meter import traffic
 from weft.nn.transformer import Config
 from weft.nn.transformer import loss as next_byte
 from weft.nn.transformer import stages as decoder
 from weft.plan.comm import lower, messages
-from weft.plan.ledger import live
-from weft.plan.pipeline import RECEIVES, SCHEDULES, Action, Plan, gpipe, interleaved, one_f_one_b
-from weft.plan.pipeline import zb_h1, zb_v
+from weft.plan.pipeline import (
+    RECEIVES,
+    SCHEDULES,
+    Action,
+    Plan,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zb_h1,
+    zb_v,
+)
 from weft.plan.simulate import Deadlock, simulate
-from weft.run.clock import Cpu, Unit, Wall, offset
+from weft.run import clock as clocks
+from weft.run import train
+from weft.run.clock import Cpu, Unit, durations, offset
 from weft.run.messages import check_messages, hoist
 from weft.run.pipeline import Pipeline, run
 from weft.run.world import RankFailed, launch
@@ -331,6 +344,46 @@ def test_an_activation_is_let_go_when_the_plan_says():
             assert max(counts) == peak, name
 
 
+def count_bytes(world) -> list[tuple]:
+    """What each rank sent in the first, the second and a logical clock's step of every plan."""
+    facts = []
+    for name, schedule in SCHEDULES.items():
+        plan = schedule(world.size, 2 * world.size)
+        mine = [uneven(plan.stages)[stage] for stage in plan.stages_of(world.rank)]
+        microbatches = pairs(plan.m, plan.stages)
+        pipeline = Pipeline(plan, mine, mse_loss, world)
+        logical = Pipeline(plan, mine, mse_loss, world, Unit())
+        meters = []
+        for runner in (pipeline, pipeline, logical, logical):
+            with traffic() as meter:
+                runner.step(microbatches)
+            meters.append((meter.calls["send"], meter.bytes["send"], meter.calls["all_gather"]))
+        facts.append((name, meters))
+    return facts
+
+
+def expected_sends(plan: Plan, rank: int) -> tuple[int, int, int]:
+    """Messages, their bytes, and boundaries that a rank introduces, by counting from the plan."""
+    count = size = 0
+    for stage in plan.stages_of(rank):
+        for other, boundary in ((stage + 1, stage), (stage - 1, stage - 1)):
+            if 0 <= other < plan.stages and plan.ranks[other] != rank:
+                width = 3 + (boundary + 1) % 4
+                count += plan.m
+                size += plan.m * 5 * 3 * width * 8
+    forward = [s for s in plan.stages_of(rank) if s + 1 < plan.stages]
+    return count, size, sum(plan.ranks[s + 1] != rank for s in forward)
+
+
+def test_what_is_sent_is_the_boundaries_and_nothing_else():
+    for rank, facts in enumerate(launch(count_bytes, 3)):
+        for name, (first, second, _, logical) in facts:
+            count, size, boundaries = expected_sends(SCHEDULES[name](3, 6), rank)
+            assert second == (count, size, 1), name
+            assert first[:2] == (count + boundaries, size + boundaries * 10 * 8), name
+            assert logical == (2 * count, size + 8 * count, 1), name
+
+
 # --- blocking sends -------------------------------------------------------------------------------
 
 
@@ -478,3 +531,155 @@ def test_receives_are_posted_ahead_and_no_more_of_them_than_said(ahead):
                 elif action.kind in ("F", "B", "BW"):
                     open_receives -= {messages(plan, action)[0]}
             assert not open_receives and most <= ahead
+
+
+# --- steps one after the other, and clocks --------------------------------------------------------
+
+
+def change_of_form(world) -> list[float]:
+    """Batches of another size, and then the first again, through one Pipeline."""
+    plan = zb_v(2, 3)
+    theirs, mine = uneven(4), [uneven(4)[stage] for stage in plan.stages_of(world.rank)]
+    pipeline = Pipeline(plan, mine, mse_loss, world)
+    off = []
+    for batch in (5, 5, 2, 5):
+        for stage in (*mine, *theirs):
+            stage.zero_grad()
+        mean = alone(theirs, pairs(3, 4, batch))
+        loss, _ = pipeline.step(pairs(3, 4, batch))
+        held = [theirs[stage] for stage in plan.stages_of(world.rank)]
+        off.append(max(abs(loss - mean).item(), gap(mine, held)))
+    return off
+
+
+def test_a_pipeline_takes_batches_of_any_size_one_after_the_other():
+    for off in launch(change_of_form, 2):
+        assert len(off) == 4 and max(off) <= TOLERANCE
+
+
+def by_three_clocks(world) -> list:
+    plan, facts = one_f_one_b(2, 3), []
+    mine = [uneven(2)[world.rank]]
+    for clock in (None, Cpu(), Unit(f=[1.0, 2.0], b=0.5, c=0.25)):
+        _, timeline = run(plan, mine, pairs(3, 2), mse_loss, world, clock)
+        facts.append(timeline)
+    hour = 3600.0 * world.rank  # as if each rank's machine had been started at another time
+    clocks.time = SimpleNamespace(perf_counter=lambda: time.perf_counter() + hour)
+    facts.append(offset(world) - hour)
+    clocks._one_machine = lambda world: False
+    return [*facts, run(plan, mine, pairs(3, 2), mse_loss, world)[1]]
+
+
+def test_every_clock_gives_one_timeline_that_obeys_the_plan():
+    here, there = launch(by_three_clocks, 2)
+    timelines = [*here[:3], here[4]]
+    assert timelines == [*there[:3], there[4]], "the ranks do not tell the same story"
+    for timeline in timelines:
+        assert min(span.start for span in timeline.spans) == 0
+        for row, planned in zip(timeline.rows, timeline.plan.rows, strict=True):
+            assert tuple(span.action for span in row) == planned
+            assert all(a.end <= b.start for a, b in pairwise(row))
+            assert all(span.end > span.start for span in row)
+        made = {(s.action.kind[0], s.action.stage, s.action.microbatch): s for s in timeline.spans}
+        for span in timeline.spans:
+            source = span.action.source(2)
+            if source and timeline is not timelines[3]:
+                assert made[*source, span.action.microbatch].end <= span.start
+    assert here[2] == simulate(one_f_one_b(2, 3), f=[1.0, 2.0], b=0.5, c=0.25)
+    # Both read the same clock, so what is left is the error: at most half a round trip.
+    assert here[3] == 0.0 and abs(there[3]) < 0.05
+    assert timelines[3].makespan < 60
+
+
+def by_processor_time(world) -> list:
+    """The last three of five steps of a decoder, for each of the classic schedules."""
+    config, made = Config(layers=8, width=64, heads=4, seq=64), []
+    dice = torch.Generator().manual_seed(0)
+    microbatches = [tuple(torch.randint(256, (2, 4, 64), generator=dice)) for _ in range(8)]
+    for plan in (gpipe(4, 8), one_f_one_b(4, 8), interleaved(4, 8)):
+        stages = decoder(config, plan.stages)
+        mine = [stages[stage] for stage in plan.stages_of(world.rank)]
+        pipeline = Pipeline(plan, mine, next_byte, world, Cpu())
+        made.append([pipeline.step(microbatches)[1] for _ in range(5)][2:])
+    return made
+
+
+def test_mean_durations_play_the_same_step_again():
+    for plan in plans(3):
+        step = simulate(plan, f=1.5, b=2.0, w=0.25)
+        again = simulate(plan, **durations(step))
+        assert again.makespan == pytest.approx(step.makespan)
+        assert again.busy == pytest.approx(step.busy)
+
+
+@pytest.mark.alone
+def test_by_processor_time_a_step_is_as_long_as_simulated():
+    for timelines in launch(by_processor_time, 4)[0]:
+        assert len(timelines) == 3
+        ratios = [
+            timeline.makespan / simulate(timeline.plan, **durations(timeline)).makespan
+            for timeline in timelines
+        ]
+        assert 0.95 <= sorted(ratios)[1] <= 1.05, timelines[0].plan.name
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def text_file(tmp_path_factory, root):
+    path = tmp_path_factory.mktemp("text") / "chapters.txt"
+    path.write_bytes(bytes(chapters(root).tolist())[:20_000])
+    return path
+
+
+SMALL = ["--layers=4", "--width=16", "--seq=12", "--batch=2", "--microbatches=4", "--rate=0.01"]
+
+
+def losses(output: str) -> list[str]:
+    return [line.split()[3] for line in output.splitlines() if line.startswith("step ")]
+
+
+def test_training_learns_and_does_not_depend_on_the_ranks(capsys, tmp_path, text_file):
+    trace = tmp_path / "trace.json"
+    text = f"--text={text_file}"
+    train.main([*SMALL, text, "--ranks=1", "--steps=12"])
+    one = losses(capsys.readouterr().out)
+    options = ["--schedule=zb_v", "--timeline", "--clock=unit", f"--trace={trace}"]
+    train.main([*SMALL, text, "--ranks=2", "--steps=12", *options])
+    output = capsys.readouterr().out
+    assert losses(output) == one
+    assert float(one[-1]) < float(one[0]) - 0.5
+    assert f"makespan {simulate(zb_v(2, 4)).makespan:g}" in output and "rank 1" in output
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == 3 * 2 * 4 * 2
+
+
+def test_the_same_command_under_torchrun(capsys, text_file):
+    arguments = [*SMALL, f"--text={text_file}", "--ranks=2", "--steps=3"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command = [*torchrun, "-m", "weft", "run", "pipeline", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    assert done.returncode == 0, done.stderr
+    train.main(arguments)
+    assert losses(done.stdout) == losses(capsys.readouterr().out)
+    assert len(losses(done.stdout)) == 3
+
+
+def test_a_run_that_cannot_be_is_refused_before_a_rank_starts(text_file, tmp_path):
+    short = tmp_path / "short.txt"
+    short.write_text("too short")
+    for arguments, match in (
+        (["--schedule=two_f"], "invalid choice: 'two_f'"),
+        (["--ranks=0"], "p is 0, must be"),
+        (["--virtual=2"], "--virtual is for interleaved"),
+        (["--layers=3"], "--layers is 3, must be at least 4"),
+        (["--steps=0"], "--steps is 0, must be at least 1"),
+        (["--schedule=interleaved", "--microbatches=6"], "must be a multiple of p = 4"),
+        ([f"--text={short}"], "text has 9 bytes, must have more than seq = 64"),
+        (["--width=30"], "must be a multiple of heads"),
+        (["--seq=ten"], "invalid int value: 'ten'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            train.main(arguments)

@@ -52,6 +52,12 @@ def test_what_is_installed_is_not_installed_again(root, tree):
     assert [len(call.splitlines()) for call in installed(tree)] == [2, 5]
 
 
+def test_all_of_it_has_the_light_part_in_it(root, tree):
+    for part in ("all", "light"):
+        assert setup(root, tree, part).returncode == 0
+    assert len(installed(tree)) == 1
+
+
 @pytest.mark.parametrize("file", ["requirements.txt", "lib/pyproject.toml"])
 def test_a_changed_list_is_installed(root, tree, file):
     setup(root, tree, "all")

@@ -42,17 +42,14 @@ def interleaved(p: int, m: int, v: int) -> list[list[Action]]:
     """The rows of interleaved 1F1B: rank r holds stages r, r + p, …, r + (v - 1) p; m = k p.
 
     The bubble must be v times smaller than 1F1B's: at p = 2, m = 4, v = 2 with f = b = w = 1 per
-    virtual stage a makespan of 27. And the memory must not grow with m: there rank 0 holds at
-    most 5 activations of a virtual stage, rank 1 at most 3.
+    virtual stage a makespan of 27, and of no more than 28.5 with hops of c = 0.25. The memory must
+    not grow with m: rank 0 then holds at most 5 activations of a virtual stage, rank 1 at most 3.
     """
     # BEGIN SOLUTION
     rows = []
     for rank in range(p):
         order = [
-            (group + i, chunk)
-            for group in range(0, m, p)
-            for chunk in range(v)
-            for i in range(p)
+            (group + i, chunk) for group in range(0, m, p) for chunk in range(v) for i in range(p)
         ]
         forwards = [Action("F", i, rank + p * chunk) for i, chunk in order]
         backwards = [Action("BW", i, rank + p * (v - 1 - chunk)) for i, chunk in order]
@@ -114,7 +111,7 @@ def unequal(f: list[float], bw: list[float], m: int, limit: list[int]) -> list[l
     One stage per rank: stage s takes f[s] for a forward and bw[s] for a whole backward (BW), and
     may hold at most limit[s] microbatches. Kinds F and BW. The step must be no longer than with
     the best order in which each stage keeps some fixed number of microbatches alive (up to its
-    limit) until the last F. At f = 1, 3, 1, bw = 2, 6, 2, m = 4 and limit 1, 3, 2 that is 48.
+    limit) until the last F. At f = 1, 1, 3, bw = 3, 6, 2, m = 4 and limit 4, 3, 2 that is 35.
     """
     # BEGIN SOLUTION
     p = len(f)
@@ -146,7 +143,7 @@ def _keep(stage: int, m: int, alive: int) -> list[Action]:
 
 
 def run_row(row, stages, inputs, targets, loss, send, receive) -> float:
-    """Run one rank's row on real tensors: the inner loop of an executor. Returns its part of the loss.
+    """Run one rank's row on real tensors, and return its part of the loss: an executor's loop.
 
     row: this rank's actions (kind, microbatch, stage) in order, with every message: kinds F, BW,
         and SEND_F, RECV_F, SEND_B, RECV_B, which carry an output to the next stage and the

@@ -1,7 +1,5 @@
 """What the tests of this topic share, and what runs for them beside the answers."""
 
-from contextlib import suppress
-from itertools import product
 from pathlib import Path
 
 from weft.grade import expect
@@ -16,7 +14,10 @@ def prepare() -> None:
     """Close what the exercises ask for, before the answers are imported."""
     schedules = "gpipe one_f_one_b interleaved zb_h1 zb_h2 zb_v dualpipe_v _weave _straight _phases"
     close(*(f"weft.plan.pipeline:{name}" for name in schedules.split()))
-    close("weft.plan.bubble", "weft.plan.search", "weft.plan.explore", "weft.run.pipeline")
+    close(*(f"weft.plan.bubble:{name}" for name in ("fraction", "overhead", "microbatches")))
+    close(
+        "weft.plan.search", "weft.plan.explore", "weft.run.pipeline", "torch.distributed.pipelining"
+    )
 
 
 def on_ranks(answers, plan, width, batch, seed):
@@ -25,7 +26,14 @@ def on_ranks(answers, plan, width, batch, seed):
 
     settings = (plan, width, batch, seed)
     return launch(
-        rank, plan.p, str(RANKS), answers.__file__, "one_rank", *settings, backend="gloo", timeout=40
+        rank,
+        plan.p,
+        str(RANKS),
+        answers.__file__,
+        "one_rank",
+        *settings,
+        backend="gloo",
+        timeout=80,
     )
 
 
@@ -57,31 +65,13 @@ def _check_triple(where, action, splits):
         raise AssertionError(f"{where}: expected a kind of {', '.join(kinds)}, got {action[0]!r}")
 
 
-def played(plan, f=1.0, b=1.0, w=1.0):
+def played(plan, f=1.0, b=1.0, w=1.0, c=0.0):
     """The plan's timeline, or an AssertionError that says where it is stuck."""
     try:
-        return simulate(plan, f, b, w)
+        return simulate(plan, f, b, w, c)
     except Deadlock as error:
         stuck = ", ".join(f"rank {r} waits before {action}" for r, action in error.blocked)
         raise AssertionError(f"{plan.name}: no rank can go on: {stuck}") from None
-
-
-def best(f, bw, m, limit):
-    """The least makespan with a fixed number of microbatches alive on each stage until the last F."""
-    found = float("inf")
-    for alive in product(*(range(1, most + 1) for most in limit)):
-        rows = tuple(_keep(stage, m, n) for stage, n in enumerate(alive))
-        plan = Plan("keep", len(f), m, 1, rows, looped(len(f)))
-        with suppress(Deadlock):
-            found = min(found, simulate(plan, f, bw, 0.0).makespan)
-    return found
-
-
-def _keep(stage, m, alive):
-    order = [("F", i) for i in range(min(alive, m))]
-    for i in range(m):
-        order += [("BW", i), ("F", i + alive)]
-    return tuple(Action(kind, i, stage) for kind, i in order if i < m)
 
 
 def alone(plan, width, batch, seed):

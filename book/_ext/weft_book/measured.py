@@ -25,6 +25,8 @@ from weft.bench.record import FORMAT, Record, Result, read
 from . import fresh
 from .picture import FigureDirective, alt_text, caption_of, drawn
 
+SPELLED = {"cpu": "{}", "gpu": "{}", "system": "{}", "cores": "{} cores", "gpus": "{} in all"}
+
 logger = logging.getLogger(__name__)
 
 
@@ -228,7 +230,9 @@ def _counts(shown: list[Result | None]) -> str:
 
 
 def _series(record: Record, who: str) -> str:
-    return f'{html.escape(who)} <span class="chip">{html.escape(record.chip)}</span>'
+    """Whose code on which chip; a dotted name may break after a dot."""
+    breakable = html.escape(who).replace(".", ".<wbr>")
+    return f'{breakable} <span class="chip">{html.escape(record.chip)}</span>'
 
 
 def _find(record: Record, name: str, who: str) -> Result | None:
@@ -260,9 +264,9 @@ def _track(one: Result, largest: float) -> str:
 
 def _machine(record: Record) -> str:
     """The line under the table that lets somebody else do it again."""
-    machine = {key: value for key, value in record.machine.items() if key != "chip"}
+    machine = [(key, value) for key, value in record.machine.items() if key != "chip"]
     parts = [
-        ", ".join(f"{key} {value}" for key, value in machine.items()),
+        ", ".join(SPELLED.get(key, f"{key} {{}}").format(value) for key, value in machine),
         ", ".join(f"{key} {value}" for key, value in record.versions.items()),
         record.date[:10],
         f"commit {record.commit}",

@@ -13,12 +13,13 @@ from typing import Any
 
 from weft.grade import confine, data
 from weft.grade.worker import MOST, send
+from weft.plan.pipeline import Plan
 
 PRINTED = 400  # characters of an answer's output that are kept
 
 
 class AnswerError(Exception):
-    """The answer raised, returned what is not data, or is not there. `.type` names the exception."""
+    """The answer raised, or returned what is not data. `.type` names the exception."""
 
     def __init__(self, text: str, type: str = ""):
         super().__init__(text)
@@ -121,7 +122,7 @@ class Answers:
         return lambda *args, **kwargs: self._main._call(self._home, name, args, kwargs)
 
     def _call(self, home: str, name: str, args: tuple, kwargs: dict) -> Any:
-        given = [repr(x) for x in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
+        given = [_shown(x) for x in args] + [f"{k}={_shown(v)}" for k, v in kwargs.items()]
         self.asked = f"{name}({', '.join(given)})"
         if len(self.asked) > 200:
             self.asked = self.asked[:200] + "…"
@@ -153,7 +154,7 @@ class Answers:
         self._wait.register(self._printed, selectors.EVENT_READ, "printed")
 
     def _await(self, ticket: str) -> tuple[str, Any]:
-        """The reply to this ticket; replies to others, which a forked answer may send, are dropped."""
+        """The reply to this ticket; an answer that forks may send others, which are dropped."""
         while True:
             ready = {key.data for key, _ in self._wait.select()}
             if "printed" in ready:
@@ -226,3 +227,7 @@ class Answers:
         self._channel = None
         self._buffer.clear()
         return self._workshop.status()
+
+
+def _shown(value: Any) -> str:
+    return f"{value.name}(p={value.p}, m={value.m})" if isinstance(value, Plan) else repr(value)

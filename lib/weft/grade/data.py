@@ -90,7 +90,7 @@ def _decode(value: Any) -> Any:
         return base64.b64decode(of)
     inner = [_decode(x) for x in of]
     if kind == "dict":
-        return {key: item for key, item in inner}
+        return dict(inner)
     if kind in ("tuple", "set", "frozenset"):
         return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](inner)
     if kind in ("Action", "Plan", "Fraction", "complex"):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def check(
     answers: str | Path | None = None,
     hidden: bool = False,
     *,
-    tiers: Sequence[str] | None = None,
+    only: str = "",
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -36,18 +36,18 @@ def check(
     `answers` is a folder with an answers.py, or that file; without it, exercises/<stem> of the
     course that the current folder, or the library, lies in. The tests are the course's, never the
     answers' own, unless there is no course around: then a folder copied from exercises/ is graded
-    with the tests that came with it. `progress(done, of, title)` is called after each test.
+    with the tests that came with it. `only` keeps the tests with that in their names, such as one
+    function's. `progress(done, of, title)` is called after each test.
 
     The answers run in processes of their own, one per test, without access to the tests' process
     or to the report. Raises ValueError for a stem or a folder that is not there.
     """
     path, tests = _find(stem, answers, hidden)
-    _check_tiers(tiers)
     if find_spec("pytest") is None:
         raise ValueError("grading needs pytest: pip install pytest hypothesis")
     seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True) as folder:
-        rows = _run(path, tests, Path(folder), hidden, tiers, seed, progress)
+        rows = _run(path, tests, Path(folder), hidden, only, seed, progress)
     return Result(stem, tuple(rows.values()), seed if hidden else None)
 
 
@@ -60,7 +60,7 @@ def stems(course: Path) -> list[str]:
 
 
 def course_around(folder: Path) -> Path | None:
-    """The nearest folder, from this one upwards, that holds exercises/ or solutions/ with answers."""
+    """The nearest folder, from this one upwards, with answers in exercises/ or solutions/."""
     for candidate in (folder, *folder.parents):
         if stems(candidate):
             return candidate
@@ -82,7 +82,9 @@ def _find(stem: str, answers: str | Path | None, hidden: bool) -> tuple[Path, Pa
         if given is not None and list(given.parent.glob("test_*.py")):
             return given, given.parent
         known = sorted({s for c in courses if c is not None for s in stems(c)})
-        allowed = f"one of: {', '.join(known)}" if known else "a topic of a course around this folder"
+        allowed = (
+            f"one of: {', '.join(known)}" if known else "a topic of a course around this folder"
+        )
         raise ValueError(f"stem is {stem!r}, must be {allowed}")
     tests = course / "solutions" / stem
     if not tests.is_dir():
@@ -92,22 +94,26 @@ def _find(stem: str, answers: str | Path | None, hidden: bool) -> tuple[Path, Pa
     return given or course / "exercises" / stem / "answers.py", tests
 
 
-def _check_tiers(tiers: Sequence[str] | None) -> None:
-    allowed = ("page", "processes", "chip")
-    if tiers is not None and (isinstance(tiers, str) or not set(tiers) <= set(allowed)):
-        raise ValueError(f"tiers is {tiers!r}, must be some of {allowed}")
-
-
 def _command(
     answers: Path,
     tests: Path,
     scratch: Path,
     report: int,
     hidden: bool,
-    tiers: Sequence[str] | None,
+    only: str,
     seed: int,
 ) -> list[str]:
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tests)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(tests),
+    ]
     command += ["--noconftest", "--import-mode=importlib", "--strict-markers", "-W", "error"]
     command += ["-p", "no:cacheprovider", "-p", "weft.grade.plugin"]
     command += [f"--weft-answers={answers}", f"--weft-scratch={scratch}", f"--weft-report={report}"]
@@ -115,8 +121,8 @@ def _command(
         command += ["-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={seed}"]
     if hidden:
         command += ["--weft-hidden"]
-    if tiers is not None:
-        command += [f"--weft-tiers={','.join(tiers)}"]
+    if only:
+        command += [f"--weft-only={only}"]
     return [*command, *(str(path) for path in sorted(tests.glob("test_*.py")))]
 
 
@@ -125,7 +131,7 @@ def _run(
     tests: Path,
     folder: Path,
     hidden: bool,
-    tiers: Sequence[str] | None,
+    only: str,
     seed: int,
     progress: Progress | None,
 ) -> dict[str, Row]:
@@ -142,7 +148,7 @@ def _run(
     }
     with open(folder / "pytest.txt", "w+") as said, os.fdopen(read, "rb", buffering=0) as report:
         process = subprocess.Popen(
-            _command(answers, tests, scratch, write, hidden, tiers, seed),
+            _command(answers, tests, scratch, write, hidden, only, seed),
             pass_fds=[write],
             env=environment,
             cwd=folder,
@@ -162,7 +168,9 @@ def _run(
             confine.end_descendants(process.pid)
             process.kill()
             process.wait()
-        if rows is None or not rows:
+        if rows == {} and only:
+            raise ValueError(f"only is {only!r}, must be part of a test's name in {tests}")
+        if not rows:
             said.seek(0)
             raise RuntimeError(f"the tests in {tests} do not run:\n{said.read()[-3000:]}")
     return rows

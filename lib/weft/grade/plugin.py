@@ -21,12 +21,14 @@ from pathlib import Path
 import pytest
 
 from weft.grade import confine
-from weft.grade.answers import Answers, Stopped, Workshop
+from weft.grade.answers import AnswerError, Answers, Stopped, Workshop
 from weft.grade.result import Row
 from weft.grade.worker import load
 
 SECONDS = 10  # a test's time limit where its marker gives none
 TIERS = ("page", "processes", "chip")
+# What says by itself what is wrong, without the name of its class.
+PLAIN = (AssertionError, AnswerError, Stopped, pytest.skip.Exception, pytest.fail.Exception)
 KNOWN = {"hint", "read", "after", "seconds", "tier"}
 
 
@@ -34,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("weft.grade")
     group.addoption("--weft-answers", type=Path, help="the answers.py to grade")
     group.addoption("--weft-hidden", action="store_true", help="run hidden tests too")
-    group.addoption("--weft-tiers", help="run these tiers only, a comma between them")
+    group.addoption("--weft-only", default="", help="run tests with this in their names only")
     group.addoption("--weft-scratch", type=Path, help="the folder an answer may write to")
     group.addoption("--weft-report", type=int, help="file descriptor for the report's rows")
 
@@ -79,19 +81,17 @@ class Grading:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         hidden = self.config.getoption("--weft-hidden")
-        tiers = self.config.getoption("--weft-tiers")
-        wanted = tuple(tiers.split(",")) if tiers else TIERS
+        only = self.config.getoption("--weft-only")
         for item in items:
             self.marks[item.name] = _mark(item)
         items[:] = [
             item
             for item in items
-            if (hidden or not item.get_closest_marker("hidden"))
-            and self.marks[item.name]["tier"] in wanted
+            if (hidden or not item.get_closest_marker("hidden")) and only in item.name
         ]
         for item in items:
             unknown = set(self.marks[item.name]["after"]) - set(self.rows)
-            if unknown and not tiers:
+            if unknown and not only:
                 raise pytest.UsageError(f"{item.name} comes after {unknown}, not seen before it")
             self.rows[item.name] = _row(item, self.marks[item.name])
         limits = sum(self.marks[name]["seconds"] for name in self.rows)
@@ -189,7 +189,6 @@ def _row(item: pytest.Item, mark: dict) -> Row:
 def _why(excinfo: pytest.ExceptionInfo) -> str:
     """The first paragraph of what went wrong, without pytest's decoration."""
     text = str(excinfo.value).strip() or excinfo.typename
-    if not isinstance(excinfo.value, AssertionError | Stopped | pytest.skip.Exception | pytest.fail.Exception):
-        if type(excinfo.value).__name__ != "AnswerError":
-            text = f"{excinfo.typename}: {text}"
+    if not isinstance(excinfo.value, PLAIN):
+        text = f"{excinfo.typename}: {text}"
     return text.split("\n\n")[0][:600]

@@ -26,13 +26,17 @@ class Row:
         return self.score == self.max
 
     @property
+    def bare(self) -> bool:
+        """Whether there is nothing to explain yet: not written, not run, or waiting for a row."""
+        return self.why.startswith(("not written yet", "not run", "not reached", "counts once"))
+
+    @property
     def feedback(self) -> list[str]:
-        """Lines to show under a row that failed: why, one hint, what to reread, what was printed."""
+        """Lines to show under a row that failed: why, a hint, what to reread, what was printed."""
         if self.passed:
             return []
         lines = [self.why]
-        # What has not been written, or waits for another row, needs no hint yet.
-        if not self.why.startswith(("not written yet", "counts once", "not run")):
+        if not self.bare:
             lines += [f"hint: {self.hint}"] if self.hint else []
             lines += [f"reread: {self.read}"] if self.read else []
             lines += [f"printed: {self.printed.strip()}"] if self.printed.strip() else []
@@ -68,7 +72,7 @@ class Result:
     @property
     def again(self) -> str:
         """How to see the same hidden failure again, or nothing where none failed."""
-        if self.seed is None or all(row.passed for row in self.tests if row.hidden):
+        if self.seed is None or all(row.passed or row.bare for row in self.tests if row.hidden):
             return ""
         return f"hidden tests drew from seed {self.seed}: --seed {self.seed} draws the same again"
 
@@ -106,7 +110,7 @@ class Result:
         return json.dumps(report | {"tests": tests}, indent=1, ensure_ascii=False) + "\n"
 
     def gradescope(self) -> str:
-        """The report as the results.json that Gradescope reads; hidden tests show once published."""
+        """The report as Gradescope reads it (results.json); hidden tests show once published."""
         tests = [
             {
                 "name": row.title,

@@ -29,9 +29,9 @@ class Config:
     hidden: int | None = None
 
     def __post_init__(self):
-        for name in ("layers", "width", "heads", "vocab", "seq"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+        for name, size in vars(self).items():
+            if size is not None and size < 1:
+                raise ValueError(f"{name} is {size}, must be at least 1")
         if self.width % self.heads:
             raise ValueError(f"width is {self.width}, must be a multiple of heads = {self.heads}")
 
@@ -51,6 +51,11 @@ class Embedding(nn.Module):
         self.positions = nn.Embedding(config.seq, config.width)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
+        most = self.positions.num_embeddings
+        if tokens_BT.shape[1] > most:
+            raise ValueError(
+                f"tokens have {tokens_BT.shape[1]} in time, must have at most seq = {most}"
+            )
         positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         return self.tokens(tokens_BT) + self.positions(positions_T)
 

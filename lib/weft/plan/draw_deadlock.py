@@ -33,7 +33,8 @@ def deadlock_svg(plan: Plan, shown: int = 8) -> str:
         figure.words(0, TOP + rank * PITCH + 20, f"rank {rank}")
         _ellipses(figure, rank, boxes, len(lowered.rows[rank]))
     for (rank, i), (left, wide) in boxes.items():
-        _box(figure, lowered.rows[rank][i], left, rank, wide, i - stuck.get(rank, i + 1))
+        ahead = i - stuck.get(rank, i + 1)
+        _box(figure, lowered, lowered.rows[rank][i], left, rank, wide, ahead)
     for rank, i in stuck.items():
         _arrow(figure, lowered, rank, i, boxes)
     return str(figure)
@@ -82,19 +83,23 @@ def _layout(
         first = max(0, min(min(places), last - shown))
         left = float(LEFT)
         for i in range(first, last):
-            wide = round(measure(_label(row[i]), 11)) + 14
+            wide = round(measure(_label(plan, row[i]), 11)) + 14
             boxes[rank, i] = left, wide
             left += wide + SPACE
         widest = max(widest, left)
     return boxes, widest
 
 
-def _label(action: Action) -> str:
-    """An action as one would say it: "send F1", "receive B0", "BW2"."""
+def _label(plan: Plan, action: Action) -> str:
+    """An action as one would say it: "send F1", "receive B0", "BW2 s3" where v is above 1.
+
+    The stage is the one that makes a message or needs it, as in the action itself.
+    """
+    stage = f" s{action.stage}" if plan.v > 1 else ""
     if action.kind in COMPUTE:
-        return str(action)
-    way, number_ = action.kind[-1], action.microbatch
-    return f"{'send' if action.kind in SENDS else 'receive'} {way}{number_}"
+        return f"{action}{stage}"
+    verb = "send" if action.kind in SENDS else "receive"
+    return f"{verb} {action.kind[-1]}{action.microbatch}{stage}"
 
 
 def _ellipses(
@@ -109,7 +114,9 @@ def _ellipses(
         figure.words(left + wide + SPACE, TOP + rank * PITCH + 20, "…")
 
 
-def _box(figure: Figure, action: Action, left: float, rank: int, wide: float, ahead: int) -> None:
+def _box(
+    figure: Figure, plan: Plan, action: Action, left: float, rank: int, wide: float, ahead: int
+) -> None:
     """A program step: done if `ahead` is below 0, stuck if it is 0, else never reached."""
     y = TOP + rank * PITCH
     look = {"fill": "none", "stroke": "currentColor", "stroke_opacity": 0.6, "rx": 4}
@@ -132,7 +139,7 @@ def _box(figure: Figure, action: Action, left: float, rank: int, wide: float, ah
         half = [(left + wide / 2, y, wide / 2, HIGH)]
         figure.boxes(half, **grid.COLOURS["W"].paint())
     place = {"text_anchor": "middle", "font_size": 11}
-    figure.words(left + wide / 2, y + 19, _label(action), **place, **ink)
+    figure.words(left + wide / 2, y + 19, _label(plan, action), **place, **ink)
 
 
 def _arrow(
@@ -176,7 +183,7 @@ def _describe(plan: Plan, stuck: dict[int, int]) -> str:
         action = plan.rows[rank][at]
         other, there = awaited(plan, action)
         told.append(
-            f"Rank {rank} is stuck at its step {at + 1}, {_label(action)}, which needs rank "
-            f"{other} to {_label(plan.rows[other][there])}, that rank's step {there + 1}."
+            f"Rank {rank} is stuck at its step {at + 1}, {_label(plan, action)}, which needs rank "
+            f"{other} to {_label(plan, plan.rows[other][there])}, that rank's step {there + 1}."
         )
     return " ".join(told)

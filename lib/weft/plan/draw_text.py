@@ -49,10 +49,11 @@ def summary(timeline: Timeline) -> str:
     """The step in one line: what ran, how long, how idle, how much alive."""
     plan = timeline.plan
     stages = f", v = {plan.v}" if plan.v > 1 else ""
+    peak = max(timeline.peak_live)
     return (
         f"{plan.name}, p = {plan.p}, m = {plan.m}{stages}: "
         f"makespan {amount(timeline.makespan)}, idle {percent(timeline.bubble)} of the time, "
-        f"at most {max(timeline.peak_live)} live activations"
+        f"at most {peak} live activation{'' if peak == 1 else 's'}"
     )
 
 

@@ -57,7 +57,7 @@ def _last_backward(task: Task, rank: int) -> float:
 
 
 def _before_last_forward(task: Task, rank: int) -> list[tuple[int, int]]:
-    """The (backwards, weight gradients) that leave room for the last forward, fewest W first.
+    """The (backwards, weight gradients) that leave room for the last forward.
 
     Holding m - x whole activations and the kept part of x - y must not exceed the memory.
     """

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from weft.plan.pipeline import _check_sizes, one_f_one_b
 from weft.plan.simulate import Duration, _check_duration, _costs
@@ -24,12 +25,12 @@ class Task:
     memory: tuple[int, ...]
     kept: float
 
-    @property
+    @cached_property
     def work(self) -> tuple[float, ...]:
         """The time that each rank computes."""
         return tuple(self.m * sum(each) for each in zip(self.f, self.b, self.w, strict=True))
 
-    @property
+    @cached_property
     def rounding(self) -> float:
         """Differences in time below this are those of floating point."""
         return 1e-9 * sum(self.work)

@@ -9,6 +9,7 @@ with each action's processor time it is the step as it would be on a core per ra
 
 import platform
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
@@ -18,6 +19,7 @@ import torch.distributed as dist
 
 from weft.plan.pipeline import Action, Plan
 from weft.plan.simulate import Duration, _costs
+from weft.plan.timeline import Timeline
 
 
 class Wall:
@@ -142,6 +144,32 @@ class Cpu(Logical):
 
     def cost(self, action: Action) -> float:
         return time.thread_time() - self._since
+
+
+def durations(timeline: Timeline) -> dict[str, list[float]]:
+    """The mean F, B and W of each stage of a measured step, as `simulate` takes them.
+
+    Where a stage has no W of its own, all of its BW counts as B; where it has, a BW counts as one
+    B and one W. What a stage did in all stays what it was.
+
+    >>> from weft.plan.pipeline import one_f_one_b
+    >>> from weft.plan.simulate import simulate
+    >>> durations(simulate(one_f_one_b(p=2, m=4), f=[1, 2], b=3, w=1))
+    {'f': [1.0, 2.0], 'b': [4.0, 4.0], 'w': [0.0, 0.0]}
+    """
+    total, count = Counter(), Counter()
+    for span in timeline.spans:
+        key = span.action.kind, span.action.stage
+        total[key] += span.end - span.start
+        count[key] += 1
+    mean = {"f": [], "b": [], "w": []}
+    for stage in range(timeline.plan.stages):
+        f, b, w, bw = ((kind, stage) for kind in ("F", "B", "W", "BW"))
+        mean["f"].append(total[f] / count[f])
+        mean["w"].append(total[w] / count[w] if count[w] else 0.0)
+        both = total[b] + total[bw] - count[bw] * mean["w"][-1]
+        mean["b"].append(max(0.0, both / (count[b] + count[bw])))
+    return mean
 
 
 def offset(world, rounds: int = 20) -> float:

@@ -1,0 +1,61 @@
+"""Bytes of the storages that are alive, among those it was shown."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+
+class Storages:
+    """Knows each storage it was shown until the last tensor that uses it is gone.
+
+    Views share a storage, which counts once and whole: a view keeps all of it alive. `.now` is
+    the sum of the bytes alive, `.peak` the largest `.now` so far.
+    """
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+        self._known: dict[int, tuple[weakref.ref, int]] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Count a tensor's storage from now until it is freed."""
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+
+        def freed(_: Any, key: int = key) -> None:
+            self.now -= self._known.pop(key)[1]
+
+        if key in self._known:
+            reference, before = self._known[key]
+            self._known[key] = reference, size
+            self.now += size - before  # it may have been resized
+        else:
+            self._known[key] = weakref.ref(storage, freed), size
+            self.now += size
+        self.peak = max(self.peak, self.now)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._known
+
+
+def tensors(*values: Any) -> Iterator[torch.Tensor]:
+    """The tensors with memory of their own among nested arguments or results."""
+    for value in tree_leaves(values):
+        strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+        if strided and value.device.type != "meta":
+            yield value
+
+
+def new(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
+    """The tensors in an operation's result whose storage came from no argument.
+
+    lift_fresh is how torch.tensor(data) appears: it returns its argument, which is new.
+    """
+    if func is torch.ops.aten.lift_fresh.default:
+        return list(tensors(result))
+    old = {tensor.untyped_storage()._cdata for tensor in tensors(args, kwargs)}
+    return [t for t in tensors(result) if t.untyped_storage()._cdata not in old]

@@ -1,0 +1,12 @@
+"""Forgets that interleaving needs a multiple of p."""
+
+FAILS = [
+    "test_microbatches_interleaved",
+]
+
+
+def microbatches(p, below, v=1):
+    m = 1
+    while (p - 1) / (v * m + p - 1) > below:
+        m += 1
+    return m

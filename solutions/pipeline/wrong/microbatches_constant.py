@@ -1,0 +1,10 @@
+"""The rule of thumb, four times p, for every share."""
+
+FAILS = [
+    "test_microbatches",
+    "test_microbatches_interleaved",
+]
+
+
+def microbatches(p, below, v=1):
+    return 4 * p

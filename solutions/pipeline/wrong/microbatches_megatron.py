@@ -1,0 +1,14 @@
+"""Idle over ideal time, (p - 1) / m, where idle over total time was asked for."""
+
+FAILS = [
+    "test_microbatches",
+    "test_microbatches_interleaved",
+]
+
+
+def microbatches(p, below, v=1):
+    step = 1 if v == 1 else p
+    m = step
+    while (p - 1) / (v * m) > below:
+        m += step
+    return m

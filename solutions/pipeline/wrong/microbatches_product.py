@@ -1,0 +1,14 @@
+"""Takes the bubble for (p - 1) / (p m)."""
+
+FAILS = [
+    "test_microbatches",
+    "test_microbatches_interleaved",
+]
+
+
+def microbatches(p, below, v=1):
+    step = 1 if v == 1 else p
+    m = step
+    while (p - 1) / (p * v * m) > below:
+        m += step
+    return m

@@ -1,0 +1,25 @@
+"""Puts every W off to the end: no bubble to speak of, and all m microbatches alive."""
+
+FAILS = [
+    "test_zb_h1_any",
+    "test_zb_h1_memory",
+    "test_zb_h1_time",
+]
+
+
+def zb_h1(p, m):
+    rows = []
+    for stage in range(p):
+        ahead = min(m, p - 1 - stage)
+        row = [Action("F", i, stage) for i in range(ahead)]
+        paid = 0
+        for i in range(m):
+            if ahead + i < m:
+                row.append(Action("F", ahead + i, stage))
+            row.append(Action("B", i, stage))
+            if i + 1 - paid > m:
+                row.append(Action("W", paid, stage))
+                paid += 1
+        row += [Action("W", i, stage) for i in range(paid, m)]
+        rows.append(row)
+    return rows
