@@ -44,8 +44,16 @@ serve: light ## serve the book that is already built
 
 # --- the labs ---------------------------------------------------------------------------------
 
-lab: setup ## JupyterLab on the notebooks
-	$(PY) -m jupyterlab --LabApp.news_url=None --LabApp.default_url=/lab/tree/notebooks
+# JupyterLab would ask about news and look for updates; as root it wants to be told that it may.
+LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
+QUIET_LAB := {"@jupyterlab/apputils-extension:notification": \
+    {"fetchNews": "false", "checkForUpdates": false}}
+LAB_ARGS := --LabApp.news_url=None --LabApp.default_url=/lab/tree/notebooks \
+    $(if $(filter 0,$(shell id -u)),--allow-root)
+
+lab: setup ## JupyterLab on the notebooks (ARGS: more arguments for it)
+	@mkdir -p $(LAB_SETTINGS) && echo '$(QUIET_LAB)' > $(LAB_SETTINGS)/overrides.json
+	@$(PY) -m jupyterlab $(LAB_ARGS) $(ARGS)
 
 notebooks: setup ## run the notebooks whose source has changed (ARGS=--force: all)
 	$(PY) notebooks/build.py $(ARGS)

@@ -96,11 +96,11 @@ def check(folder: Path) -> list[str]:
         path = folder / f"{source.stem}.ipynb"
         reason = stale(source, path)
         if reason:
-            lines.append(f"{path} {reason}: make notebooks")
+            lines.append(f"{folder.name}/{path.name} {reason}: make notebooks")
     known = {source.stem for source in sources}
     for path in sorted(folder.glob("*.ipynb")):
         if path.stem not in known:
-            lines.append(f"{path} has no source in {folder / 'src'}")
+            lines.append(f"{folder.name}/{path.name} has no source in {folder.name}/src")
     return lines
 
 
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None, folder: Path = Path(__file__).paren
         except CellExecutionError as error:
             print(f"{source}: {error}", file=sys.stderr)
             return 1
-        print(f"made {path} in {time.monotonic() - since:.0f} s")
+        print(f"made {folder.name}/{path.name} in {time.monotonic() - since:.0f} s")
     return 0
 
 

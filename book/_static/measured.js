@@ -98,7 +98,8 @@
 
   function series(record, who) {
     const chip = element("span", { className: "chip" }, `yours, ${record.machine.chip}`);
-    return element("span", { className: "series" }, who, " ", chip);
+    const breakable = who.split(".").flatMap((part, i) => (i ? [".", element("wbr"), part] : [part]));
+    return element("span", { className: "series" }, ...breakable, " ", chip);
   }
 
   function addColumns(box, record) {
@@ -131,7 +132,7 @@
 
   function machineLine(record) {
     const { chip, ...machine } = record.machine;
-    const spelled = { cpu: "%", gpu: "%", system: "%", cores: "% cores", gpus: "% in all" };
+    const spelled = { cpu: "%", gpu: "%", system: "%", cores: "% cores" };
     const pairs = (facts) =>
       Object.entries(facts)
         .map(([key, value]) => (spelled[key] ?? `${key} %`).replace("%", value))

@@ -5,6 +5,7 @@
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -74,6 +75,8 @@ def site() -> Path:
             command = [sys.executable, "-c", BUILD, "build", "-W", "-n", "--keep-going", "."]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             if done.returncode:
+                # What Sphinx has read it does not warn about again.
+                shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
                 STAMP.unlink(missing_ok=True)
                 pytest.fail(f"the book does not build:\n{(done.stdout + done.stderr)[-4000:]}")
     return BUILT

@@ -19,8 +19,8 @@ kernelspec:
 # A tiny lab
 
 ```{code-cell}
-print("one")
-print("two")
+print("one", flush=True)
+print("two", flush=True)
 6 * 7
 ```
 

@@ -28,6 +28,7 @@ from weft.plan.pipeline import (
     zb_h2,
     zb_v,
 )
+from weft.plan.published import PROFILES
 from weft.plan.simulate import Deadlock, simulate
 
 GRID = [
@@ -232,34 +233,28 @@ def test_memory_is_what_the_papers_say(p):
     assert first / 2 == p * (1 + (p - 1) / (2 * p))  # Korthikanti et al. 2022, section 4.2.3
 
 
-# Qi et al. 2024: tables 9 (durations, ms) and 5 (bubble rates). p, m, F, B, W, hop; then the rates.
-PROFILES = [
-    (8, 24, 18.522, 18.086, 9.337, 0.601, 3, 0.2431, 0.1585, 0.1083, 0.1055),
-    (8, 32, 18.513, 18.086, 9.331, 0.626, 3, 0.1985, 0.1242, 0.0837, 0.0818),
-    (8, 64, 18.546, 18.097, 9.321, 0.762, 3, 0.1240, 0.0674, 0.0444, 0.0443),
-    (8, 24, 29.718, 29.444, 19.927, 0.527, 4, 0.2347, 0.1323, 0.0698, 0.0808),
-    (8, 32, 29.802, 29.428, 19.530, 0.577, 4, 0.1898, 0.1045, 0.0559, 0.0628),
-    (8, 64, 29.935, 29.621, 19.388, 0.535, 4, 0.1091, 0.0554, 0.0294, 0.0320),
-]
+@pytest.mark.parametrize("profile", PROFILES, ids=str)
+def test_the_zero_bubble_paper_to_four_digits(profile):
+    for schedule in (one_f_one_b, zb_h1, zb_h2):
+        p, m, *durations = profile.sizes
+        rate = simulate(schedule(p, m), *durations).bubble_rate
+        assert round(rate, 4) == getattr(profile, schedule.__name__)
 
 
-@pytest.mark.parametrize("p, m, f, b, w, c, v, base, h1, h2, inter", PROFILES)
-def test_the_zero_bubble_paper_to_four_digits(p, m, f, b, w, c, v, base, h1, h2, inter):
-    rates = [even(s(p, m), f, b, w, c).bubble_rate for s in (one_f_one_b, zb_h1, zb_h2)]
-    assert [round(rate, 4) for rate in rates] == [base, h1, h2]
-
-
-@pytest.mark.parametrize("p, m, f, b, w, c, v, base, h1, h2, inter", PROFILES)
-def test_our_interleaved_pays_one_round_of_hops_more(p, m, f, b, w, c, v, base, h1, h2, inter):
+@pytest.mark.parametrize("profile", PROFILES, ids=str)
+def test_our_interleaved_pays_one_round_of_hops_more(profile):
     """The paper's 1F1B-I column is our interleaved step less p hops, in all six rows.
 
     Its profiles do not print v; one layer to a stage gives 3 and 4. We keep Megatron's order, in
     which every group of p microbatches waits out a full round of hops.
     """
-    ours = even(interleaved(p, m, v), f, b, w, c)
+    p, m, f, b, w, c = profile.sizes
+    ours = even(interleaved(p, m, profile.v), f, b, w, c)
     work = m * (f + b + w)
-    assert ours.bubble_rate > inter
-    assert abs((ours.makespan - p * c - work) / (ours.makespan - p * c) - inter) < 1.1e-4
+    assert ours.bubble_rate > profile.interleaved
+    assert abs((ours.makespan - p * c - work) / (ours.makespan - p * c) - profile.interleaved) < (
+        1.1e-4
+    )
 
 
 def test_bubble_rate_starts_each_ranks_clock_at_its_own_first_action():

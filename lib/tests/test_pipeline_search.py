@@ -17,28 +17,14 @@ from weft.plan.pipeline import (
     zb_h1,
     zb_h2,
 )
+from weft.plan.published import PROFILES
 from weft.plan.search import bound, search
 from weft.plan.simulate import Deadlock, simulate
 
 NAMED = (gpipe, one_f_one_b, zb_h1, zb_h2)
 
-# Qi et al. 2024, tables 9 and 5: p, m, f, b, w, c, and the rates of ZB-1p and ZB-2p.
-PAPER = [
-    (8, 24, 18.522, 18.086, 9.337, 0.601, 0.1585, 0.0433),
-    (8, 32, 18.513, 18.086, 9.331, 0.626, 0.1242, 0.0039),
-    (8, 64, 18.546, 18.097, 9.321, 0.762, 0.0674, 0.0026),
-    (8, 24, 29.718, 29.444, 19.927, 0.527, 0.1323, 0.0029),
-    (8, 32, 29.802, 29.428, 19.530, 0.577, 0.1045, 0.0022),
-    (8, 64, 29.935, 29.621, 19.388, 0.535, 0.0554, 0.0010),
-]
-
-
-def share_kept(heads: int, width: int, tokens: int = 1024) -> float:
-    """What W needs of an activation, in bytes per token: 32 h of 34 h + 5 a s (table 1)."""
-    return 32 * width / (34 * width + 5 * heads * tokens)
-
-
-KEPT = [share_kept(24, 2304)] * 3 + [share_kept(32, 4096)] * 3  # the 1.5 B and the 6.2 B model
+PAPER = [(*profile.sizes, profile.zb_1p, profile.zb_2p) for profile in PROFILES]
+KEPT = [profile.kept for profile in PROFILES]
 
 
 # --- the table ----------------------------------------------------------------------------------

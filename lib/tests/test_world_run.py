@@ -496,6 +496,35 @@ def test_if_the_watcher_is_killed_the_launch_ends_and_so_do_the_ranks(tmp_path):
     assert launch(lambda world: world.rank, 2) == [0, 1]
 
 
+def test_where_no_process_can_be_had_the_reason_is_given(tmp_path):
+    path = script(tmp_path, """
+        from weft.run.world import launch
+
+        print(launch(lambda world: world.rank, 2))
+        try:
+            launch(lambda world: world.rank, 10**5)  # more pipes than a process may open
+        except RuntimeError as error:
+            print(type(error).__name__, "Too many open files" in str(error))
+        print(launch(lambda world: world.rank, 3))
+    """)  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -n 200; {sys.executable} {path}"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines() == ["[0, 1]", "RuntimeError True", "[0, 1, 2]"], done.stderr
+
+
+def test_a_rank_may_launch_ranks_of_its_own():
+    def outer(world):
+        rank = world.rank
+        return launch(lambda inner: (rank, inner.rank), 2)
+
+    assert launch(outer, 2) == [[(outer, inner) for inner in range(2)] for outer in range(2)]
+
+
 def test_a_killed_server_is_replaced():
     from weft.run import nursery
 

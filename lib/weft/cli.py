@@ -198,7 +198,7 @@ def plan(options: argparse.Namespace) -> int:
         rows = [described("found", found, options.memory)]
         rows += named_schedules(options.p, options.m, times, options.memory)
     print(picture)
-    table(["schedule", "makespan", "bubble", "bubble rate", "most live", "fits"], rows)
+    table(["schedule", "makespan", "idle", "bubble rate", "most live", "fits"], rows)
     keep(found, options)
     return 0
 

@@ -2,7 +2,8 @@
 
 A page with a number of the library in it is as old as the library. Sphinx knows the page's own
 file; this keeps, for each page that uses the extension, a fingerprint of lib/weft, of the
-records and of the extension, and has the page read again when it differs.
+records and of the extension, and has the page read again when it differs. When a style or a script
+has changed, all pages are written again, since Sphinx copies those only along with a page.
 """
 
 import hashlib
@@ -24,6 +25,15 @@ def fingerprint(source: Path) -> str:
     return found.hexdigest()[:16]
 
 
+@cache
+def looks(source: Path) -> str:
+    """A hash over the book's own styles, scripts and drawings."""
+    found = hashlib.sha256()
+    for path in sorted(source.glob("book/_static/*.*")):
+        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
 def note_use(env) -> None:
     """Say that the page being read computes something."""
     if not hasattr(env, "weft_fingerprints"):
@@ -32,7 +42,10 @@ def note_use(env) -> None:
 
 
 def outdated(app, env, added, changed, removed) -> list[str]:
-    now = fingerprint(Path(env.srcdir))
+    now, looks_now = fingerprint(Path(env.srcdir)), looks(Path(env.srcdir))
+    looked, env.weft_looks = getattr(env, "weft_looks", looks_now), looks_now
+    if looked != looks_now:
+        return list(env.all_docs)
     return [page for page, then in getattr(env, "weft_fingerprints", {}).items() if then != now]
 
 

@@ -112,7 +112,7 @@ def _finish(asked: guess_box, answer: guess_answer) -> None:
 def visit_guess(self, node):
     key, page = html.escape(node["guess"]), html.escape(self.docnames[0])
     self.body.append(
-        f'<aside class="weft-guess" id="{node["ids"][0]}" data-guess="{key}" data-page="{page}"'
+        f'<div class="weft-guess" id="{node["ids"][0]}" data-guess="{key}" data-page="{page}"'
         ' role="group" aria-label="Your guess">'
     )
 
@@ -123,7 +123,7 @@ def depart_guess(self, node):
         f'<form class="guess-form" hidden><label for="{identity}">Your guess</label>'
         f'<input id="{identity}" type="text" inputmode="decimal" autocomplete="off" size="8">'
         f"<span>{unit}</span>"
-        '<button type="submit">Keep it</button><p role="status"></p></form></aside>\n'
+        '<button type="submit">Keep it</button><p role="status"></p></form></div>\n'
     )
 
 
@@ -131,7 +131,7 @@ def visit_answer(self, node):
     key, unit = (html.escape(node.get(name, "")) for name in ("guess", "unit"))
     page = html.escape(self.docnames[0])
     self.body.append(
-        f'<aside class="weft-guess-answer" id="{node["ids"][0]}" data-guess="{key}"'
+        f'<div class="weft-guess-answer" id="{node["ids"][0]}" data-guess="{key}"'
         f' data-unit="{unit}" data-value="{node["value"]!r}" data-page="{page}">'
         '<p class="guess-compare" role="status" hidden></p>'
         "<details><summary>The answer to the guess above</summary>"
@@ -139,7 +139,7 @@ def visit_answer(self, node):
 
 
 def depart_answer(self, node):
-    self.body.append("</details></aside>\n")
+    self.body.append("</details></div>\n")
 
 
 def no_frame(self, node):

@@ -25,7 +25,7 @@ from weft.bench.record import FORMAT, Record, Result, read
 from . import fresh
 from .picture import FigureDirective, alt_text, caption_of, drawn
 
-SPELLED = {"cpu": "{}", "gpu": "{}", "system": "{}", "cores": "{} cores", "gpus": "{} in all"}
+SPELLED = {"cpu": "{}", "gpu": "{}", "system": "{}", "cores": "{} cores"}
 
 logger = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ def _table(rows: list[str], columns: list[tuple[Record, str]], spec: str, kind: 
         body.append(f'<tr data-result="{name}"><th scope="row">{name}</th>{cells}</tr>')
     dots = "; each dot is one sample, the bar is the median" if kind == "plot" else ""
     return (
-        '<div class="measured-scroll" tabindex="0" role="region" aria-label="Measurements">'
+        '<div class="measured-scroll" tabindex="0" role="group" aria-label="Measurements">'
         f'<table class="measured-{kind}" data-spec="{html.escape(spec)}"><thead><tr><td></td>{head}'
         f"</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
         f'<p class="measured-how">Medians of {_counts(shown)} samples{dots}.</p>'

@@ -52,18 +52,23 @@ def limit(memory: int) -> None:
             resource.setrlimit(kind, (most, most))
 
 
+def landlock() -> int:
+    """The version of Landlock that this kernel offers; 0 for none."""
+    if not LINUX:
+        return 0
+    return max(0, ctypes.CDLL(None, use_errno=True).syscall(CREATE_RULESET, None, 0, 1))
+
+
 def lock_in(writable: Path) -> bool:
     """Let this process and all it starts write below `writable` only, and signal only each other.
 
     Devices and shared memory stay writable, reading stays as it was. False where the kernel
     offers no Landlock; before Linux 6.12 signals are not covered.
     """
-    if not LINUX:
+    version = landlock()
+    if not version:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(CREATE_RULESET, None, 0, 1)
-    if version < 1:
-        return False
     writes = EVERY_WRITE | (RENAME if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
     scoped = ABSTRACT_SOCKETS | SIGNALS if version >= 6 else 0
     fields = [writes, 0, scoped] if version >= 6 else [writes, 0] if version >= 4 else [writes]

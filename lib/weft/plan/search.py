@@ -42,8 +42,9 @@ def search(
 
     `memory` is the most activations that a rank may hold, one number or one for each rank; 2 p
     if not given. `kept` is the share of an activation that stays from B until W. With 1, all of
-    it, the limit is one on `Timeline.peak_live`; Qi et al. 2024 count only what W still needs,
-    32 h of 34 h + 5 a s bytes per token for width h, a heads and s tokens.
+    it, the limit is one on `Timeline.peak_live`. The authors of Qi et al. 2024 count in their
+    scheduler only what W still needs: 32 h of 34 h + 5 a s bytes per token, for width h, a heads
+    and s tokens.
 
     `progress` is called with how much is done and how much there is. After Qi et al. 2024,
     section 3, whose heuristic also fills gaps with W and tries all combinations of its choices.

@@ -222,18 +222,21 @@ def run(job: Job, preload: tuple[str, ...], show: Callable[[int, str, bytes], No
     server, channel = _nursery(preload)
     try:
         _send(channel, job)
-        begun = False
+        folder = ""
         while True:
             # The nursery keeps the time. This limit is for the case that it does not.
-            channel.settimeout(PATIENCE + (job.timeout if begun else 0))
+            channel.settimeout(PATIENCE + (job.timeout if folder else 0))
             match _receive(channel):
-                case "begun":
-                    begun = True
+                case ("begun", folder):
+                    pass
                 case ("wrote", rank, stream, data):
                     show(rank, stream, data)
                 case ("ended", outcomes):
                     return outcomes
-                case None if begun:
+                case ("broken", words):
+                    raise RuntimeError(f"ranks cannot be started: {words}")
+                case None if folder:
+                    shutil.rmtree(folder, ignore_errors=True)
                     raise RuntimeError("the process that watches over the ranks was killed")
                 case None:
                     raise RuntimeError(f"ranks cannot be started: {server.last_words()}")
@@ -361,6 +364,7 @@ class _Nursery:
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
         self.children: list[_Child] = []
+        self._running: set[int] = set()  # a pid that has been reaped may be another's
         self.selector = selectors.DefaultSelector()
 
     def run(self) -> None:
@@ -368,14 +372,18 @@ class _Nursery:
         if job is None:
             return
         _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
-        self.folder = tempfile.mkdtemp(prefix="weft-")
+        self.folder = ""
         try:
+            self.folder = tempfile.mkdtemp(prefix="weft-")
             outcomes = self._watch(job)
             self._end_all()
             self._forward_the_rest()
             _send(self.channel, ("ended", outcomes))
         except (_CallerGone, BrokenPipeError, ConnectionResetError):
             pass
+        except Exception:  # no process or file left to be had, say
+            self._end_all()
+            _send(self.channel, ("broken", traceback.format_exc()))
         finally:
             self._end_all()
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -390,7 +398,7 @@ class _Nursery:
         self.selector.register(self.channel, selectors.EVENT_READ, None)
         for rank in range(job.size):
             self._fork(job, rank)
-        _send(self.channel, "begun")
+        _send(self.channel, ("begun", self.folder))
         deadline = time.monotonic() + job.timeout
         failed = False
         while not all(child.outcome for child in self.children):
@@ -427,6 +435,7 @@ class _Nursery:
             os.close(writer)
         child = _Child(rank, pid, {stream: reader for stream, (reader, _) in pipes.items()})
         self.children.append(child)
+        self._running.add(pid)
         for stream, fd in child.ends.items():
             self.selector.register(fd, selectors.EVENT_READ, (child, stream))
 
@@ -450,8 +459,10 @@ class _Nursery:
         by_pid = {child.pid: child for child in self.children}
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-                if ended[0] in by_pid:
-                    by_pid[ended[0]].died(ended[1])
+                if child := by_pid.get(ended[0]):
+                    child.died(ended[1])
+                    self._running.discard(child.pid)
+                    _kill_group(child.pid)
 
     def _failed(self) -> bool:
         return any(child.outcome and child.outcome.kind != "returned" for child in self.children)
@@ -494,18 +505,23 @@ class _Nursery:
 
         What a killed process leaves behind becomes a child of this one, so the loop meets it too.
         """
-        for child in self.children:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
+        for pid in self._running:
+            _kill_group(pid)
         while True:
-            for pid in _children() or [child.pid for child in self.children]:
+            for pid in _children():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             try:
                 pid, _ = os.waitpid(-1, 0)
             except ChildProcessError:
                 return
-            self.children = [child for child in self.children if child.pid != pid]
+            self._running.discard(pid)
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a rank and those of its children that stayed in its group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _children() -> list[int]:

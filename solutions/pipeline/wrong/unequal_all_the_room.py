@@ -8,5 +8,4 @@ FAILS = [
 
 
 def unequal(f, bw, m, limit):
-    room = [min(limit[: stage + 1]) for stage in range(len(f))]
-    return [_keep(stage, m, limit[stage]) for stage, most in enumerate(room)]
+    return [_keep(stage, m, most) for stage, most in enumerate(limit)]

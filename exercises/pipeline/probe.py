@@ -1,0 +1,88 @@
+"""What the tests of this topic share, and what runs for them beside the answers."""
+
+from pathlib import Path
+
+from weft.grade import expect
+from weft.grade.worker import close, load, rank
+from weft.plan.pipeline import Action, Plan, looped, validate
+from weft.plan.simulate import Deadlock, simulate
+
+RANKS = Path(__file__).with_name("ranks.py")
+
+
+def prepare() -> None:
+    """Close what the exercises ask for, before the answers are imported."""
+    schedules = "gpipe one_f_one_b interleaved zb_h1 zb_h2 zb_v dualpipe_v _weave _straight _phases"
+    close(*(f"weft.plan.pipeline:{name}" for name in schedules.split()))
+    close(*(f"weft.plan.bubble:{name}" for name in ("fraction", "overhead", "microbatches")))
+    close(
+        "weft.plan.search", "weft.plan.explore", "weft.run.pipeline", "torch.distributed.pipelining"
+    )
+
+
+def on_ranks(answers, plan, width, batch, seed):
+    """Run the answers' run_row on plan.p real ranks; what each rank measured, by rank."""
+    from weft.run.world import launch
+
+    settings = (plan, width, batch, seed)
+    return launch(
+        rank,
+        plan.p,
+        str(RANKS),
+        answers.__file__,
+        "one_rank",
+        *settings,
+        backend="gloo",
+        timeout=80,
+    )
+
+
+# --- in the grader's process ----------------------------------------------------------------------
+
+
+def as_plan(case, rows, p, m, v=1, splits=False):
+    """The rows as a valid plan, or an AssertionError that says what is wrong with them."""
+    if not isinstance(rows, list | tuple) or len(rows) != p:
+        got = f"{len(rows)} rows" if isinstance(rows, list | tuple) else repr(rows)
+        raise AssertionError(f"{case}: expected a list of {p} rows, one per rank, got {got}")
+    for r, row in enumerate(rows):
+        for action in row if isinstance(row, list | tuple) else [row]:
+            _check_triple(f"{case}: rank {r}", action, splits)
+    plan = Plan(case, p, m, v, tuple(tuple(Action(*x) for x in row) for row in rows), looped(p, v))
+    try:
+        validate(plan)
+    except ValueError as error:
+        raise AssertionError(f"{case}: {error}") from None
+    return plan
+
+
+def _check_triple(where, action, splits):
+    triple = isinstance(action, list | tuple) and len(action) == 3
+    if not triple or not all(isinstance(n, int) for n in action[1:]):
+        raise AssertionError(f"{where}: expected a (kind, microbatch, stage), got {action!r}")
+    kinds = ("F", "B", "W") if splits else ("F", "BW")
+    if action[0] not in kinds:
+        raise AssertionError(f"{where}: expected a kind of {', '.join(kinds)}, got {action[0]!r}")
+
+
+def played(plan, f=1.0, b=1.0, w=1.0, c=0.0):
+    """The plan's timeline, or an AssertionError that says where it is stuck."""
+    try:
+        return simulate(plan, f, b, w, c)
+    except Deadlock as error:
+        stuck = ", ".join(f"rank {r} waits before {action}" for r, action in error.blocked)
+        raise AssertionError(f"{plan.name}: no rank can go on: {stuck}") from None
+
+
+def alone(plan, width, batch, seed):
+    """The same step in one process."""
+    return load(RANKS, "ranks", known=False).alone(plan, width, batch, seed)
+
+
+def close_to(case, got, expected, within=1e-12):
+    """Gradients, parameter by parameter, or an AssertionError that names the first wrong one."""
+    for name, mine, theirs in zip(("weight", "bias"), got, expected, strict=True):
+        if mine is None:
+            raise AssertionError(f"{case}: expected a gradient of its {name}, got none")
+        for i, (x, y) in enumerate(zip(mine, theirs, strict=True)):
+            expect(f"{case}: gradient of {name}[{i}]", x, y, within=within)

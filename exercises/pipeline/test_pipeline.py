@@ -1,0 +1,307 @@
+"""The visible tests: 16 of the 20 points. Each exercise first has to be correct, then to stay
+within its memory or its bytes, then to be fast. The cases come smallest first."""
+
+import importlib.util
+
+import pytest
+
+from weft.grade import at_most, expect
+from weft.plan.bubble import fraction
+from weft.plan.comm import lower
+from weft.plan.pipeline import interleaved, one_f_one_b
+
+SIZES = [(1, 1), (1, 3), (2, 1), (2, 2), (2, 5), (3, 2), (3, 4), (4, 8), (5, 7)]
+THINKING, THINNER = "Think: schedules as data", "Thinner stages"
+HALVES, UNEQUAL, ACT = "Two halves of a backward", "When stages are not equal", "Act: the plan runs"
+
+
+# --- 1F1B -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.points(1, read=THINKING, hint="each stage: m times F and m times BW, F before its BW")
+def test_one_f_one_b_order(answers, probe):
+    """1F1B: every stage runs each microbatch forward, then backward, and nobody is stuck."""
+    for p, m in SIZES:
+        case = f"one_f_one_b(p={p}, m={m})"
+        probe.played(probe.as_plan(case, answers.one_f_one_b(p, m), p, m))
+
+
+@pytest.mark.points(
+    1,
+    after="test_one_f_one_b_order",
+    read=THINKING,
+    hint="stage s runs ahead of its first backward by the number of stages after it, no further",
+)
+def test_one_f_one_b_memory(answers, probe):
+    """1F1B: stage s never holds more than p - s microbatches."""
+    for p, m in SIZES:
+        case = f"one_f_one_b(p={p}, m={m})"
+        timeline = probe.played(probe.as_plan(case, answers.one_f_one_b(p, m), p, m))
+        for s, live in enumerate(timeline.peak_live):
+            at_most(f"{case}: live microbatches on stage {s}", live, p - s)
+
+
+@pytest.mark.points(
+    1,
+    after="test_one_f_one_b_memory",
+    read="The formula",
+    hint="a stage that waits for its first backward could have run another forward",
+)
+def test_one_f_one_b_time(answers, probe):
+    """1F1B: the step takes (m + p - 1)(f + b + w), as with GPipe."""
+    for p, m in SIZES:
+        case = f"one_f_one_b(p={p}, m={m})"
+        plan = probe.as_plan(case, answers.one_f_one_b(p, m), p, m)
+        for f, b, w in [(1, 1, 1), (2, 1, 1), (1, 2, 1)]:
+            makespan = probe.played(plan, f, b, w).makespan
+            at_most(f"{case}: makespan at {f=}, {b=}, {w=}", makespan, (m + p - 1) * (f + b + w))
+
+
+# --- interleaved 1F1B -----------------------------------------------------------------------------
+
+THIN = [(1, 2, 2), (2, 2, 1), (2, 2, 2), (2, 4, 2), (2, 4, 3), (3, 3, 2), (3, 6, 2), (4, 8, 3)]
+
+
+@pytest.mark.points(
+    1,
+    read=THINNER,
+    hint="rank r holds stages r, r + p, …: forwards visit them upwards, backwards downwards",
+)
+def test_interleaved_order(answers, probe):
+    """Interleaved: every stage runs each microbatch on its rank, and nobody is stuck."""
+    for p, m, v in THIN:
+        case = f"interleaved(p={p}, m={m}, v={v})"
+        probe.played(probe.as_plan(case, answers.interleaved(p, m, v), p, m, v))
+
+
+@pytest.mark.points(
+    1,
+    after="test_interleaved_order",
+    read=THINNER,
+    hint="only the warm-up is longer than in 1F1B; after it, one forward and one backward in turn",
+)
+def test_interleaved_memory(answers, probe):
+    """Interleaved: what a rank holds does not grow with m."""
+    for p, m, v in THIN:
+        case = f"interleaved(p={p}, m={m}, v={v})"
+        timeline = probe.played(probe.as_plan(case, answers.interleaved(p, m, v), p, m, v))
+        limits = probe.played(interleaved(p, m, v)).peak_live
+        for r, (live, most) in enumerate(zip(timeline.peak_live, limits, strict=True)):
+            at_most(f"{case}: live activations on rank {r}", live, most)
+
+
+@pytest.mark.points(
+    1,
+    after="test_interleaved_memory",
+    read=THINNER,
+    hint="groups of p microbatches, stage by stage; and each rank above the last warms up by two "
+    "more, so that a message may be late",
+)
+def test_interleaved_time(answers, probe):
+    """Interleaved: idle for (p - 1)(f + b + w) of a thin stage, and not held up by hops of 0.25."""
+    for p, m, v in THIN:
+        case = f"interleaved(p={p}, m={m}, v={v})"
+        plan = probe.as_plan(case, answers.interleaved(p, m, v), p, m, v)
+        makespan = probe.played(plan).makespan
+        at_most(f"{case}: makespan at f=1, b=1, w=1", makespan, 3 * (v * m + p - 1))
+        most = probe.played(interleaved(p, m, v), c=0.25).makespan
+        late = probe.played(plan, c=0.25).makespan
+        at_most(f"{case}: makespan at f=1, b=1, w=1 and hops of 0.25", late, most)
+
+
+# --- how many microbatches ------------------------------------------------------------------------
+
+SHARES = [0.5, 0.3, 0.25, 0.2, 0.1, 0.05]
+
+
+def check_least(case, got, p, below, v=1):
+    """Fail unless `got` microbatches do, and the next smaller number that is allowed does not."""
+    step = 1 if v == 1 else p
+    if not isinstance(got, int) or got < step or got % step:
+        raise AssertionError(f"{case}: expected a multiple of {step}, at least {step}, got {got!r}")
+    at_most(f"{case}: bubble with {got} microbatches", fraction(p, got, v), below)
+    if got > step and fraction(p, got - step, v) <= below:
+        raise AssertionError(f"{case}: got {got}, where {got - step} microbatches would do")
+
+
+@pytest.mark.points(
+    1,
+    read="The formula",
+    hint="idle over total is (p - 1) / (m + p - 1); beware of rounding before rounding up",
+)
+def test_microbatches(answers):
+    """The least m for a bubble of at most x, where a bubble of exactly x will do."""
+    for p in (1, 2, 3, 4, 5, 8, 16):
+        for x in SHARES:
+            check_least(f"microbatches(p={p}, below={x})", answers.microbatches(p, x), p, x)
+
+
+@pytest.mark.points(
+    1,
+    after="test_microbatches",
+    read=THINNER,
+    hint="the bubble is (p - 1) / (v m + p - 1), and interleaving wants a multiple of p",
+)
+def test_microbatches_interleaved(answers):
+    """The same with v thin stages per rank, where m has to be a multiple of p."""
+    for p in (2, 3, 4, 8):
+        for v in (2, 3, 4):
+            for x in SHARES:
+                case = f"microbatches(p={p}, below={x}, v={v})"
+                check_least(case, answers.microbatches(p, x, v), p, x, v)
+
+
+# --- ZB-H1 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.points(
+    1, read=HALVES, hint="each stage: m times F, B and W, and each W somewhere after its B"
+)
+def test_zb_h1_order(answers, probe):
+    """ZB-H1: every backward is split into B and W, and nobody is stuck."""
+    for p, m in SIZES:
+        case = f"zb_h1(p={p}, m={m})"
+        probe.played(probe.as_plan(case, answers.zb_h1(p, m), p, m, splits=True))
+
+
+@pytest.mark.points(
+    1,
+    after="test_zb_h1_order",
+    read=HALVES,
+    hint="an activation lives until its W: stage s may owe s of them, no more",
+)
+def test_zb_h1_memory(answers, probe):
+    """ZB-H1: no stage holds more than p microbatches, as the first one in 1F1B."""
+    for p, m in SIZES:
+        case = f"zb_h1(p={p}, m={m})"
+        timeline = probe.played(probe.as_plan(case, answers.zb_h1(p, m), p, m, splits=True))
+        for s, live in enumerate(timeline.peak_live):
+            at_most(f"{case}: live microbatches on stage {s}", live, p)
+
+
+@pytest.mark.points(
+    1,
+    after="test_zb_h1_memory",
+    read=HALVES,
+    hint="nobody waits for a W: put it where the stage would wait, not before the next B is sent",
+)
+def test_zb_h1_time(answers, probe):
+    """ZB-H1: a third of 1F1B's bubble is left, m (f + b + w) + (p - 1)(f + b - w)."""
+    for p, m in SIZES:
+        if m >= p:
+            case = f"zb_h1(p={p}, m={m})"
+            plan = probe.as_plan(case, answers.zb_h1(p, m), p, m, splits=True)
+            at_most(
+                f"{case}: makespan at f=1, b=1, w=1", probe.played(plan).makespan, 3 * m + p - 1
+            )
+
+
+# --- unequal stages -------------------------------------------------------------------------------
+
+STAGES = [  # f, bw, m, limit, the makespan to reach
+    ([1], [2], 2, [1], 6),
+    ([1, 2], [2, 4], 3, [2, 1], 21),
+    ([2, 1], [2, 3], 3, [1, 2], 24),
+    ([1, 3, 1], [2, 6, 2], 4, [1, 3, 2], 60),
+    ([1, 4, 2], [4, 4, 6], 4, [2, 3, 3], 55),
+    ([3, 1, 2], [6, 2, 4], 4, [2, 3, 3], 45),
+    ([1, 1, 3], [3, 6, 2], 4, [4, 3, 2], 35),
+    ([1, 1, 1, 1.5], [2, 2, 2, 3], 8, [4, 3, 3, 3], 45),
+]
+
+
+@pytest.mark.points(
+    1,
+    read=UNEQUAL,
+    hint="a stage that waits for two microbatches waits for ever if the one before holds only one",
+)
+def test_unequal_memory(answers, probe):
+    """Unequal stages: a valid order, nobody is stuck, and no stage is above its limit."""
+    for f, bw, m, limit, _ in STAGES:
+        case = f"unequal(f={f}, bw={bw}, m={m}, limit={limit})"
+        plan = probe.as_plan(case, answers.unequal(f, bw, m, limit), len(f), m)
+        for s, live in enumerate(probe.played(plan, f, bw, 0.0).peak_live):
+            at_most(f"{case}: live microbatches on stage {s}", live, limit[s])
+
+
+@pytest.mark.points(
+    1,
+    after="test_unequal_memory",
+    read=UNEQUAL,
+    hint="there are few enough candidates to simulate them all and keep the best",
+)
+def test_unequal_time(answers, probe):
+    """Unequal stages: as fast as the best order with a fixed number alive on each stage."""
+    for f, bw, m, limit, most in STAGES:
+        case = f"unequal(f={f}, bw={bw}, m={m}, limit={limit})"
+        plan = probe.as_plan(case, answers.unequal(f, bw, m, limit), len(f), m)
+        at_most(f"{case}: makespan", probe.played(plan, f, bw, 0.0).makespan, most)
+
+
+# --- the executor's inner loop --------------------------------------------------------------------
+
+PLANS = [
+    lower(interleaved(1, 2, 2)),
+    lower(one_f_one_b(3, 5), fuse=False),
+    lower(interleaved(2, 4, 2)),
+]
+RUNS = {}  # what the ranks measured, by plan: the later stages read what the first one ran
+
+
+def ran(answers, plan):
+    if plan not in RUNS:
+        RUNS[plan] = answers.probe.on_ranks(plan, 3, 2, 7)
+    return RUNS[plan]
+
+
+@pytest.mark.points(
+    1,
+    tier="processes",
+    seconds=120,
+    read=ACT,
+    hint="a received tensor needs requires_grad_, and what you send back is its .grad",
+)
+def test_run_row(answers, probe):
+    """Executor: on real ranks, the loss and every gradient equal those of one process to 1e-12."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("not run: needs torch")
+    for plan in PLANS:
+        case = f"{plan.name} p={plan.p} m={plan.m}"
+        alone = probe.alone(plan, 3, 2, 7)
+        ranks = ran(answers, plan)
+        expect(f"{case}: loss", sum(x["loss"] for x in ranks), alone["loss"], within=1e-12)
+        for r, measured in enumerate(ranks):
+            for stage, got in measured["gradients"].items():
+                probe.close_to(f"{case}: rank {r}, stage {stage}", got, alone["gradients"][stage])
+
+
+@pytest.mark.points(
+    1, tier="processes", seconds=120, after="test_run_row", read=ACT, hint="one send per SEND_"
+)
+def test_run_row_bytes(answers):
+    """Executor: each rank sends each message of its row once, and nothing else."""
+    for plan in PLANS:
+        for r, measured in enumerate(ran(answers, plan)):
+            row = [str(action) for action in plan.rows[r] if action.kind.startswith("SEND")]
+            case = f"{plan.name} p={plan.p} m={plan.m}: rank {r}"
+            sent = [name for name, _ in measured["sent"]]
+            expect(f"{case}, messages sent", sorted(sent), sorted(row))
+            most = len(row) * 3 * 2 * 8  # width 3, batch 2, 8 bytes
+            at_most(f"{case}, bytes sent", sum(size for _, size in measured["sent"]), most)
+
+
+@pytest.mark.points(
+    1,
+    tier="processes",
+    seconds=120,
+    after="test_run_row_bytes",
+    read=ACT,
+    hint="forget a microbatch's tensors as soon as its BW has run",
+)
+def test_run_row_memory(answers, probe):
+    """Executor: a rank keeps no more microbatches alive than its plan, plus the one being freed."""
+    for plan in PLANS:
+        limits = probe.played(plan).peak_live
+        for r, measured in enumerate(ran(answers, plan)):
+            case = f"{plan.name} p={plan.p} m={plan.m}: microbatches alive on rank {r}"
+            at_most(case, measured["alive"], limits[r] + 1)

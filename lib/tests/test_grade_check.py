@@ -1,0 +1,487 @@
+"""check() against answers that are hostile, broken, slow or absent: each loses only for itself."""
+
+import json
+import os
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.grade import check
+from weft.grade.confine import descendants, landlock
+
+NAP = 98_765  # seconds: what hostile answers leave sleeping, and how it is found again
+
+HOSTILE = f"""
+import atexit, ctypes, json, os, subprocess, sys, warnings
+
+NAP = ["sleep", "{NAP}"]
+
+def fine(x=42):
+    return x
+
+def prints():
+    print("looking into it", flush=True)
+    print("x" * 100_000)
+    print("more", file=sys.stderr)
+    warnings.warn("careful", DeprecationWarning)
+    return 42
+
+def prints_and_fails():
+    print("so far so good")
+    return 41
+
+def exits():
+    os._exit(0)
+
+def exits_politely():
+    sys.exit("bye")
+
+def crashes():
+    ctypes.string_at(0)
+
+def raises():
+    return [][3]
+
+def unwritten():
+    raise NotImplementedError
+
+def always_equal():
+    class Yes(int):
+        def __eq__(self, other):
+            return True
+    return Yes(41)
+
+def no_data():
+    return (n for n in range(3))
+
+def runs_code():
+    class Payload:
+        def __reduce__(self):
+            return os.system, ("touch owned",)
+    return Payload()
+
+def huge():
+    return "x" * (20 << 20)
+
+def nested():
+    x = []
+    for _ in range(100_000):
+        x = [x]
+    return x
+
+def patches():
+    import builtins
+    json.dumps = json.loads = lambda *a, **k: b"42"
+    builtins.isinstance = lambda *a: True
+    builtins.len = lambda *a: 0
+    return 41
+
+def closes():
+    sys.stdout.close()
+    os.closerange(0, 200)
+    return 42
+
+def forks():
+    os.fork()
+    return 42
+
+def hangs():
+    while True:
+        pass
+
+def hides():
+    subprocess.Popen(NAP, start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execvp("sleep", NAP)
+        os._exit(0)
+    return 42
+
+def multiplies():
+    atexit.register(print, "still here")
+    for _ in range(40):
+        if os.fork() == 0:
+            os.setsid()
+            os.execvp("sleep", NAP)
+    while True:
+        pass
+
+def reaches(folders):
+    got, parents, pid = [], [], os.getpid()
+    while pid > 1:
+        pid = int(open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()[1])
+        parents.append(pid)
+    for parent in parents[:2]:
+        try:
+            os.kill(parent, 0)
+            got.append("signal")
+        except PermissionError:
+            pass
+        try:
+            open(f"/proc/{{parent}}/mem", "r+b")
+            got.append("memory")
+        except PermissionError:
+            pass
+        try:
+            for handle in os.listdir(f"/proc/{{parent}}/fd"):
+                os.write(os.open(f"/proc/{{parent}}/fd/{{handle}}", os.O_WRONLY), b"x")
+                got.append("report")
+        except PermissionError:
+            pass
+    for folder in folders:
+        try:
+            open(os.path.join(folder, "owned"), "w")
+            got.append(folder)
+        except PermissionError:
+            pass
+    open("my own notes", "w").write("this is allowed")
+    return got
+"""
+
+
+def line_of(text: str) -> int:
+    return HOSTILE[: HOSTILE.index(text)].count("\n") + 1
+
+
+# For each function what is said of it when it gives no points; nothing where it gives them.
+CASES = {
+    "fine": "",
+    "prints": "",
+    "prints_and_fails": "expected 42, got 41",
+    "exits": "exits() ended its process with exit code 0",
+    "exits_politely": f"exits_politely() raised SystemExit: bye (answers.py, line {line_of('sys.exit(')})",
+    "crashes": "crashes() ended its process by SIGSEGV",
+    "raises": f"raises() raised IndexError: list index out of range (answers.py, line {line_of('return [][3]')})",
+    "unwritten": "not written yet",
+    "absent": "there is no function absent in answers.py",
+    "always_equal": "expected 42, got 41",
+    "no_data": "no_data() returned a generator, which is not plain data",
+    "runs_code": "runs_code() returned a Payload, which is not plain data",
+    "huge": "huge() returned more than 16 MiB, which is not plain data",
+    "nested": "nested too deep",
+    "patches": "patches()",
+    "closes": "closes() lost its process, or its connection to the grader",
+    "forks": "",
+    "hangs": "not done within 0.5 s, in hangs()",
+    "hides": "",
+    "multiplies": "not done within 0.5 s, in multiplies()",
+    "after_all_that": "",
+}
+
+
+def write(folder: Path, tests: str, answers: str = "", kind: str = "solutions") -> Path:
+    """A course in `folder` whose only topic is `toy`."""
+    home = folder / kind / "toy"
+    home.mkdir(parents=True, exist_ok=True)
+    head = "import pytest\nfrom weft.grade import at_most, expect\n\n"
+    (home / "test_toy.py").write_text(head + textwrap.dedent(tests))
+    (home / "answers.py").write_text(textwrap.dedent(answers))
+    return home
+
+
+def case(name: str) -> str:
+    limit = ", seconds=0.5" if name in ("hangs", "multiplies") else ""
+    asked = "fine" if name == "after_all_that" else name
+    return f'''
+@pytest.mark.points(2, hint="think", read="somewhere"{limit})
+def test_{name}(answers):
+    """What {name} does."""
+    expect("{name}()", answers.{asked}(), 42)
+'''
+
+
+def sleeping() -> list[int]:
+    """The processes that hostile answers have left behind."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(NAP).encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """One graded run of everything hostile; also how long it took."""
+    folder = tmp_path_factory.mktemp("hostile")
+    home = write(folder, "".join(case(name) for name in CASES), HOSTILE)
+    began = time.monotonic()
+    result = check("toy", home)
+    return {row.name: row for row in result.tests}, time.monotonic() - began, home
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_hostile_answer_loses_for_itself_only(hostile, name):
+    row = hostile[0][f"test_{name}"]
+    assert row.score == (0 if CASES[name] else 2) and row.max == 2
+    assert CASES[name] in row.why
+    assert len(row.why) < 700
+
+
+def test_time_limits_hold_and_nothing_is_left_running(hostile):
+    assert hostile[1] < 60
+    assert sleeping() == []
+    assert not list(hostile[2].rglob("owned"))
+
+
+def test_what_an_answer_printed_is_shown_where_it_failed(hostile):
+    row = hostile[0]["test_prints_and_fails"]
+    assert row.feedback == [
+        "prints_and_fails(): expected 42, got 41",
+        "hint: think",
+        "reread: somewhere",
+        "printed: so far so good",
+    ]
+    assert hostile[0]["test_fine"].feedback == []
+
+
+def test_an_answer_reaches_neither_grader_nor_report_nor_files(tmp_path):
+    tests = """
+        @pytest.mark.points(1)
+        def test_reaches(answers, request):
+            folders = [str(request.path.parent), str(request.path.parents[3]), "/tmp", "/"]
+            expect("reached", answers.reaches(folders), [])
+    """
+    result = check("toy", write(tmp_path, tests, HOSTILE))
+    if not landlock():
+        pytest.skip("this kernel has no Landlock: an answer is apart there, but not locked in")
+    row = result.tests[0]
+    if landlock() < 6:  # signals came with Linux 6.12; nobody may ever signal pid 0 here
+        assert row.why.replace("'signal'", "").strip(" ,[]") in ("", "reached: expected [], got")
+    else:
+        assert result.full, row.why
+
+
+def test_import_errors_cost_every_point_and_no_maximum(tmp_path):
+    tests = case("fine") + case("prints")
+    home = write(tmp_path, tests, "x = 1\ndef fine(:\n")
+    result = check("toy", home)
+    assert (result.score, result.max) == (0, 4)
+    assert all("answers.py cannot be imported: SyntaxError" in row.why for row in result.tests)
+    assert "(answers.py, line 2)" in result.tests[0].why
+
+
+def test_an_import_that_ends_or_hangs_is_stopped(tmp_path):
+    home = write(tmp_path, case("hangs"), "import time\ntime.sleep(100)\n")
+    assert "not done within 0.5 s" in check("toy", home).tests[0].why
+    home = write(tmp_path, case("fine"), "import os\nos._exit(3)\n")
+    assert "fine() ended its process with exit code 3" in check("toy", home).tests[0].why
+
+
+def test_a_killed_grader_keeps_the_rows_that_were_in(tmp_path):
+    tests = (
+        case("fine")
+        + """
+@pytest.mark.points(3)
+def test_kill(answers):
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+        + case("prints")
+    )
+    result = check("toy", write(tmp_path, tests, HOSTILE))
+    assert [row.score for row in result.tests] == [2, 0, 0]
+    assert result.max == 7
+    assert all("not reached" in row.why for row in result.tests[1:])
+
+
+def test_time_limit_covers_the_tests_own_code_and_ends_what_was_started(tmp_path):
+    tests = """
+        @pytest.mark.points(1, seconds=0.5)
+        def test_slow(answers):
+            answers.hides()
+            while True:
+                pass
+    """
+    result = check("toy", write(tmp_path, tests, HOSTILE))
+    assert "not done within 0.5 s" in result.tests[0].why
+    assert sleeping() == [] and descendants(os.getpid()) == set()
+
+
+STAGED = """
+    @pytest.mark.points(1, hint="first")
+    def test_right(answers):
+        "It is right."
+        expect("f(1)", answers.f(1), 1)
+
+    @pytest.mark.points(2, after="test_right", hint="second", tier="processes")
+    def test_small(answers):
+        '''It is <small>
+        & cheap.
+
+        Not part of the title.
+        '''
+        at_most("f(5)", answers.f(5), 3)
+
+    @pytest.mark.hidden
+    @pytest.mark.points(4)
+    def test_secret(answers):
+        "It is right elsewhere."
+        expect("f(7)", answers.f(7), 7)
+"""
+
+
+def test_stages_count_only_after_the_one_before(tmp_path):
+    home = write(tmp_path, STAGED, "def f(n):\n    return n\n")
+    result = check("toy", home)
+    assert [row.score for row in result.tests] == [1, 0]
+    assert result.tests[1].why == "f(5): expected at most 3, got 5"
+    (home / "answers.py").write_text("def f(n):\n    return 0\n")
+    result = check("toy", home)
+    assert [row.score for row in result.tests] == [0, 0]
+    assert result.tests[1].why == "counts once this passes: It is right."
+    assert result.tests[1].feedback == [result.tests[1].why]
+    (home / "answers.py").write_text("def f(n):\n    return min(n, 3)\n")
+    assert check("toy", home).full
+
+
+def test_hidden_tests_run_when_asked_for_and_only_picks_by_name(tmp_path):
+    home = write(tmp_path, STAGED, "def f(n):\n    return n\n")
+    assert check("toy", home).max == 3
+    assert check("toy", home, hidden=True).max == 7
+    picked = check("toy", home, hidden=True, only="secret")
+    assert picked.full and [row.name for row in picked.tests] == ["test_secret"]
+    with pytest.raises(ValueError, match="only is 'nothing', must be part of a test's name"):
+        check("toy", home, only="nothing")
+
+
+def test_a_seed_is_shown_and_draws_the_same_again(tmp_path):
+    tests = """
+        from hypothesis import given, strategies as st
+
+        @pytest.mark.hidden
+        @pytest.mark.points(1)
+        @given(n=st.integers(0, 10**6))
+        def test_any(answers, n):
+            expect(f"f({n})", answers.f(n), n)
+    """
+    wrong = "def f(n):\n    print(n)\n    return n if n < 1000 else 0\n"
+    home = write(tmp_path, tests, wrong)
+    first, second = (check("toy", home, hidden=True, seed=17) for _ in range(2))
+    assert first.tests[0].why == "f(1000): expected 1000, got 0"
+    assert "--seed 17" in str(first) and "--seed 17" in first._repr_html_()
+    assert first.tests[0].printed == second.tests[0].printed
+    other = check("toy", home, hidden=True)
+    assert other.seed not in (None, 17)
+    assert other.tests[0].printed != first.tests[0].printed
+
+
+def test_reports_for_terminal_notebook_programs_and_gradescope(tmp_path):
+    seen = []
+    home = write(tmp_path, STAGED, "def f(n):\n    return n\n")
+    result = check("toy", home, hidden=True, progress=lambda *fact: seen.append(fact))
+    assert str(result) == repr(result)
+    assert str(result).splitlines() == [
+        "ok  1/1  It is right.",
+        "--  0/2  It is <small> & cheap.",
+        "         f(5): expected at most 3, got 5",
+        "         hint: second",
+        "ok  4/4  It is right elsewhere.",
+        "toy: 5 of 7 points",
+    ]
+    assert "&lt;small&gt; &amp; cheap" in result._repr_html_()
+    assert result._repr_html_().count("<tr>") == 5
+    report = json.loads(result.json())
+    assert (report["stem"], report["score"], report["max"]) == ("toy", 5, 7)
+    assert [test["name"] for test in report["tests"]] == ["test_right", "test_small", "test_secret"]
+    scope = json.loads(result.gradescope())
+    assert scope["score"] == 5
+    assert [(t["score"], t["max_score"], t["status"]) for t in scope["tests"]] == [
+        (1, 1, "passed"),
+        (0, 2, "failed"),
+        (4, 4, "passed"),
+    ]
+    assert [t["visibility"] for t in scope["tests"]] == ["visible"] * 2 + ["after_published"]
+    assert [fact[:2] for fact in seen] == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_answers_are_found_from_any_folder_and_tests_are_the_courses(tmp_path, monkeypatch):
+    write(tmp_path, STAGED, "def f(n):\n    return min(n, 3)\n")
+    mine = write(tmp_path, "", "def f(n):\n    return 0\n", kind="exercises")
+    (mine / "test_toy.py").write_text("import pytest\n@pytest.mark.points(99)\ndef test(): pass\n")
+    deep = mine / "notes"
+    deep.mkdir()
+    monkeypatch.chdir(deep)
+    assert (check("toy").score, check("toy").max) == (0, 3)
+    copied = tmp_path.parent / f"{tmp_path.name}-copied"
+    copied.mkdir()
+    for file in (mine.parents[1] / "solutions/toy").iterdir():
+        (copied / file.name).write_text(file.read_text())
+    monkeypatch.chdir(copied)
+    assert check("toy", ".").full
+    assert check("toy", copied / "answers.py").full
+
+
+def test_bad_usage_says_what_would_be_right(tmp_path, monkeypatch):
+    write(tmp_path, STAGED, "")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"stem is 'toi', must be one of: .*toy"):
+        check("toi")
+    with pytest.raises(ValueError, match=r"answers is 'nowhere', must be a folder with an answers"):
+        check("toy", "nowhere")
+    (tmp_path / "solutions").rename(tmp_path / "exercises")
+    with pytest.raises(ValueError, match=r"hidden is True, but .* has no toy"):
+        check("toy", hidden=True)
+
+
+@pytest.mark.parametrize(
+    ("tests", "said"),
+    [
+        ("def test_free(answers): pass\n", "test_free needs points"),
+        ("@pytest.mark.points(1, afer='x')\ndef test_x(): pass\n", "test_x needs points"),
+        ("@pytest.mark.points(1, after='test_y')\ndef test_x(): pass\n", "comes after"),
+        ("@pytest.mark.points(1, tier='gpu')\ndef test_x(): pass\n", "has tier 'gpu'"),
+        ("import nothing_like_it\n", "No module named"),
+    ],
+)
+def test_a_broken_course_is_an_error_and_not_a_score(tmp_path, tests, said):
+    with pytest.raises(RuntimeError, match=said):
+        check("toy", write(tmp_path, tests, "def f(): pass\n"))
+
+
+def test_a_probe_prepares_closes_and_measures_beside_the_answer(tmp_path):
+    tests = """
+        @pytest.mark.points(1)
+        def test_measured(answers):
+            expect("calls", answers.probe.calls(3), [0, 1, 2])
+
+        @pytest.mark.points(1)
+        def test_closed(answers):
+            expect("rows", answers.cheat(), None)
+
+        @pytest.mark.points(1)
+        def test_closed_module(answers):
+            expect("rows", answers.cheat_more(), None)
+    """
+    answers = """
+        from weft.plan.pipeline import SCHEDULES
+        def f(tell):
+            tell()
+        def cheat():
+            return SCHEDULES["gpipe"](2, 2)
+        def cheat_more():
+            from weft.plan.trace import perfetto
+    """
+    home = write(tmp_path, tests, answers)
+    (home / "probe.py").write_text(
+        textwrap.dedent("""
+        from weft.grade.worker import close
+
+        def prepare():
+            close("weft.plan.pipeline:gpipe", "weft.plan.trace")
+
+        def calls(answers, n):
+            seen = []
+            for i in range(n):
+                answers.f(lambda: seen.append(i))
+            return seen
+        """)
+    )
+    result = check("toy", home)
+    assert [row.score for row in result.tests] == [1, 0, 0]
+    assert all("closed while you are graded" in row.why for row in result.tests[1:])
