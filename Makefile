@@ -1,7 +1,8 @@
 # `make read` and `make test` are all one needs. Every target does its own set-up.
 #
 # Variables: PYTHON picks the interpreter of the environment (3.11, 3.12 or 3.13), VENV its folder,
-# PORT where the book is served, OUT where benchmarks put their records.
+# PORT where the book is served, OUT where benchmarks put their records. Where nothing can be
+# installed, `make gpu PY=python3` takes that interpreter as it is, without any set-up.
 
 VENV ?= .venv
 PORT ?= 8000
@@ -9,7 +10,13 @@ OUT ?= _build/measured
 TOPICS ?= pipeline
 PYTHON ?=
 
-PY := $(VENV)/bin/python
+SETUP := sh lib/setup.sh $(VENV)
+ifeq ($(origin PY),command line)
+  SETUP := : as it is:
+  export PYTHONPATH := lib
+else
+  PY := $(VENV)/bin/python
+endif
 PYTEST := $(PY) -m pytest -c lib/pyproject.toml --rootdir . -o junit_family=xunit1
 BOTH_CORES := -n 2 --dist loadfile
 TESTS := lib/tests lib/weft --doctest-modules
@@ -19,6 +26,8 @@ REPORTS := _build/tests
 OR_NONE := || [ $$? = 5 ]
 LINTED := lib notebooks book solutions
 
+# Each target is one thing after the other, two cores at work in it.
+.NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help light setup read book serve notebooks lab test test-all test-plan test-lib \
         test-notebooks test-book bench gpu check clean browser
@@ -27,14 +36,15 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{printf "%-22s %s\n", $$1, $$2}'
 
 setup: ## make .venv with everything in it (the other targets call this)
-	@sh lib/setup.sh $(VENV) all $(PYTHON)
+	@$(SETUP) all $(PYTHON)
 
 light: # what reading, planning and linting need: no torch
-	@sh lib/setup.sh $(VENV) light $(PYTHON)
+	@$(SETUP) light $(PYTHON)
 
 # --- the book ---------------------------------------------------------------------------------
 
-read: book serve ## build the book and serve it on 127.0.0.1
+read: book ## build the book and serve it on 127.0.0.1
+	@$(PY) book/serve.py --port $(PORT)
 
 book: light ## build the book into _build/html, warnings are errors
 	@$(PY) book/build.py
@@ -101,7 +111,7 @@ bench: setup ## run the benchmarks; records go to OUT=_build/measured
 	@for topic in $(TOPICS); do $(PY) -m weft bench $$topic --out $(OUT) || exit 1; done
 
 gpu: setup ## tests and benchmarks that need a GPU; records go to OUT=_build/measured
-	@$(PY) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { \
+	@$(PY) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null || { \
 	    echo "make gpu: no CUDA device here; weft doctor says what is missing" >&2; exit 1; }
 	$(PYTEST) -m gpu lib/tests
 	@$(MAKE) --no-print-directory bench

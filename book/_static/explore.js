@@ -92,8 +92,8 @@
       const left = view.querySelector(".weft-scroll")?.scrollLeft ?? 0;
       view.innerHTML = picture;
       if (left) view.querySelector(".weft-scroll")?.scrollTo(left, 0);
-      const words = view.querySelector(".weft-summary, .explore-note") ?? view.querySelector("title");
-      spoken.textContent = words?.textContent ?? "";
+      const words = view.querySelector(".weft-summary, .explore-note");
+      spoken.textContent = (words ?? view.querySelector("title"))?.textContent ?? "";
       box.dispatchEvent(new CustomEvent("weft-shown", { detail: { turn, picture } }));
     }
 

@@ -16,13 +16,16 @@
       return `it is not a record: it has no "format": "${format}"`;
     for (const field of ["name", "title", "topic", "command", "date", "commit"])
       if (!isText(record[field])) return `${field} must be text that is not empty`;
-    if (record.name !== wanted) return `it is a record of “${record.name}”; here it takes “${wanted}”`;
+    if (record.name !== wanted)
+      return `it is a record of “${record.name}”; here it takes “${wanted}”`;
     if (!isText(record.machine?.chip)) return "machine must name its chip";
-    if (typeof record.versions !== "object" || record.versions === null) return "it has no versions";
+    if (typeof record.versions !== "object" || record.versions === null)
+      return "it has no versions";
     if (!Array.isArray(record.results) || !record.results.length) return "it has no results";
     for (const [i, result] of record.results.entries()) {
       for (const field of ["name", "who", "unit"])
-        if (!isText(result?.[field])) return `results[${i}].${field} must be text that is not empty`;
+        if (!isText(result?.[field]))
+          return `results[${i}].${field} must be text that is not empty`;
       const { value, samples } = result;
       if (!Array.isArray(samples) || !samples.length || ![value, ...samples].every(isNumber))
         return `results[${i}] needs a value and samples that are numbers`;
@@ -80,8 +83,8 @@
     const table = element("table", { className: "measured-table" });
     table.dataset.spec = "";
     table.append(element("thead", {}, element("tr", {}, element("td"))), element("tbody"));
-    const scroll = element("div", { className: "measured-scroll measured-mine", tabIndex: 0 }, table);
-    box.prepend(scroll);
+    const looks = { className: "measured-scroll measured-mine", tabIndex: 0 };
+    box.prepend(element("div", looks, table));
     return table;
   }
 
@@ -98,7 +101,8 @@
 
   function series(record, who) {
     const chip = element("span", { className: "chip" }, `yours, ${record.machine.chip}`);
-    const breakable = who.split(".").flatMap((part, i) => (i ? [".", element("wbr"), part] : [part]));
+    const parts = who.split(".");
+    const breakable = parts.flatMap((part, i) => (i ? [".", element("wbr"), part] : [part]));
     return element("span", { className: "series" }, ...breakable, " ", chip);
   }
 
@@ -107,7 +111,8 @@
     const body = table.querySelector("tbody");
     if (!body.rows.length)
       for (const name of new Set(record.results.map((result) => result.name))) {
-        const row = element("tr", { className: "measured-mine" }, element("th", { scope: "row" }, name));
+        const head = element("th", { scope: "row" }, name);
+        const row = element("tr", { className: "measured-mine" }, head);
         row.dataset.result = name;
         body.append(row);
       }
@@ -115,7 +120,9 @@
     for (const who of new Set(record.results.map((result) => result.who))) {
       const head = element("th", { scope: "col", className: "measured-mine" });
       head.append(...series(record, who).childNodes);
-      const cells = [...body.rows].map((row) => cellFor(record, row.dataset.result, who, table.dataset.spec));
+      const cells = [...body.rows].map((row) =>
+        cellFor(record, row.dataset.result, who, table.dataset.spec),
+      );
       if (cells.every((cell) => cell.classList.contains("none"))) continue;
       table.tHead.rows[0].append(head);
       [...body.rows].forEach((row, i) => row.append(cells[i]));
@@ -139,8 +146,9 @@
         .join(", ");
     const line = element("p", { className: "measured-machine measured-mine" });
     line.append(element("b", {}, `yours, ${chip}`));
-    line.append(` ${pairs(machine)} · ${pairs(record.versions)} · ${record.date.slice(0, 10)} · `);
-    line.append(`commit ${record.commit} · `, element("code", {}, record.command));
+    line.append(` ${pairs(machine)} · ${pairs(record.versions)} · `);
+    line.append(`${record.date.slice(0, 10)} · commit ${record.commit} · `);
+    line.append(element("code", {}, record.command));
     return line;
   }
 

@@ -92,6 +92,9 @@ def one_rank(world, answers, plan, width, batch, seed):
         return (stage * plan.m + microbatch) * 2 + (way == "B")
 
     def send(action, tensor):
+        if not isinstance(tensor, torch.Tensor) or tensor.shape != (batch, width):
+            got = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else tensor
+            raise ValueError(f"send({action}, …) wants a tensor of {(batch, width)}, got {got}")
         tensor = tensor.detach().contiguous()
         sent.append((str(action), tensor.numel() * tensor.element_size()))
         there = peer(plan, action)

@@ -8,7 +8,7 @@ import pytest
 from weft.grade import at_most, expect
 from weft.plan.bubble import fraction
 from weft.plan.comm import lower
-from weft.plan.pipeline import interleaved, one_f_one_b
+from weft.plan.pipeline import Action, Plan, folded, interleaved, one_f_one_b
 
 SIZES = [(1, 1), (1, 3), (2, 1), (2, 2), (2, 5), (3, 2), (3, 4), (4, 8), (5, 7)]
 THINKING, THINNER = "Think: schedules as data", "Thinner stages"
@@ -240,11 +240,18 @@ def test_unequal_time(answers, probe):
 
 # --- the executor's inner loop --------------------------------------------------------------------
 
-PLANS = [
-    lower(interleaved(1, 2, 2)),
-    lower(one_f_one_b(3, 5), fuse=False),
-    lower(interleaved(2, 4, 2)),
-]
+
+def folded_gpipe(p, m):
+    """All forwards, then all backwards, on a V: neighbouring stages meet on the last rank."""
+    rows = []
+    for r in range(p):
+        down, up = r, 2 * p - 1 - r
+        order = [("F", down), ("F", up), ("BW", up), ("BW", down)]
+        rows.append(tuple(Action(kind, i, stage) for kind, stage in order for i in range(m)))
+    return Plan("folded_gpipe", p, m, 2, tuple(rows), folded(p))
+
+
+PLANS = [lower(folded_gpipe(2, 3)), lower(one_f_one_b(3, 5), fuse=False)]
 RUNS = {}  # what the ranks measured, by plan: the later stages read what the first one ran
 
 

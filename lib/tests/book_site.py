@@ -116,7 +116,9 @@ def small_book(
     listed = "\n".join(name for name in texts if name != "index")
     index = texts.get("index", "# Index\n") + f"\n```{{toctree}}\n{listed}\n```\n"
     for name, text in (texts | {"index": index}).items():
-        (source / f"{name}.md").write_text(text, encoding="utf-8")
+        page = source / f"{name}.md"
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
     out = folder / builder
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-b", builder]
     done = subprocess.run(

@@ -28,6 +28,7 @@ m: 2..4 by 2 | Microbatches
 ```
 """
 PYTHON_BOX = SLIDERS.replace(":frames:\n", "").replace("fig-small", "fig-python")
+SECOND_BOX = PYTHON_BOX.replace("fig-python", "fig-second")
 PICTURE = """\
 ```{picture} draw.svg(simulate(gpipe(2, 3)))
 :name: fig-grid
@@ -85,7 +86,7 @@ GOOD = {
     "It sleeps {calc}`bubble.fraction(p=8, m=32):.1%`, {calc}`fraction(8, 32):.3f},"
     "\n\n| a | b |\n|---|---|\n| {calc}`math.floor(7 / 2)` | {calc}`len(gpipe(4, 8).rows)` |\n\n"
     "See {numref}`fig-small`.\n\n".replace(":.3f},", ":.3f`."),
-    "boxes": f"# Boxes\n\n{SLIDERS}\n{PYTHON_BOX}\n{PICTURE}\n{GUESS}",
+    "boxes": f"# Boxes\n\n{SLIDERS}\n{PYTHON_BOX}\n{SECOND_BOX}\n{PICTURE}\n{GUESS}",
     "measured": "# Measured\n\n"
     "{measured-value}`made-up@cpu gpipe weft:.2f` {measured-value}`made-up@h100 '1F1B step'` "
     "{measured-value}`made-up@cpu ratio` "
@@ -121,7 +122,7 @@ def test_calc_prints_what_python_prints(good):
 
 def test_explore_draws_the_default_state_and_packs_every_state(good):
     page = good.read("boxes.html")
-    assert page.count(schedule(**PLAN)) == 2
+    assert page.count(schedule(**PLAN)) == 3
     packed = re.search(r'<script type="application/x-frames">([^<]*)</script>', page)[1]
     frames = json.loads(zlib.decompress(base64.b64decode(packed)))
     assert frames == [
@@ -277,6 +278,17 @@ def test_a_page_is_read_again_when_its_record_changes(tmp_path):
     assert not (first.failed or second.failed), second.said
     assert "7 s" in second.read("page.html")
     assert re.search(r"0 added, \d changed", second.said)
+
+
+def test_every_page_is_written_again_when_a_style_changes(tmp_path):
+    style = tmp_path / "source" / "book" / "_static" / "some.css"
+    style.parent.mkdir(parents=True)
+    said = []
+    for text in ("a {}", "a {}", "b {}"):
+        style.write_text(text)
+        said.append(small_book(tmp_path, {"page": "# P\n"}).said)
+    counts = [re.search(r"(\d) added, (\d) changed", text) for text in said]
+    assert [count and count.groups() for count in counts] == [("2", "0"), ("0", "0"), ("0", "2")]
 
 
 @pytest.mark.parametrize(

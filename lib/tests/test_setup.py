@@ -1,5 +1,6 @@
 """The set-up behind every make target: once, for the right Python, and again when it must."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,30 @@ def test_a_python_that_will_not_do_is_refused_in_a_line(root, tree):
         run.stderr == f"PYTHON={old} will not do: Python 3.11, 3.12 or 3.13 with venv is needed\n"
     )
     assert installed(tree) == []
+
+
+def targets(root: Path) -> set[str]:
+    """What the Makefile can make."""
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z-]+):(?!=)", makefile, re.MULTILINE))
+
+
+def test_every_command_that_is_promised_exists(root):
+    wanted = ["setup", "read", "book", "serve", "test", "lab", "bench", "gpu", "check", "clean"]
+    assert set(wanted) <= targets(root)
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "book").glob("*.md")]
+    for page in pages:
+        for line in re.findall(r"`make ([^`]*)`", page.read_text(encoding="utf-8")):
+            named = {word for word in line.split() if "=" not in word}
+            assert named <= targets(root), f"{page.name}: make {line}"
+
+
+def test_continuous_integration_calls_make_and_nothing_else(root):
+    script = (root / ".ci/run").read_text(encoding="utf-8").splitlines()
+    assert [line for line in script if line.startswith("exec")] == ["exec make test"]
+    for workflow in (root / ".github/workflows").glob("*.yml"):
+        text = workflow.read_text(encoding="utf-8")
+        runs = re.findall(r"run: (.*)", text)
+        assert runs and all(run.startswith("make ") for run in runs), workflow.name
+        for named in re.findall(r"(?:run: make|target:) ([a-z -]*)", text):
+            assert set(named.split()) <= targets(root), workflow.name

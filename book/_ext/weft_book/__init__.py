@@ -1,9 +1,9 @@
 """The book's Sphinx extension: pages whose numbers, pictures and measurements come from lib/.
 
-    calc      {calc}                      a number in a sentence, computed at build time
-    picture   {picture}                   a picture of the library, with caption and alt text
-    explore   {explore}                   a picture with sliders
-    guess     {guess}, {guess-answer}     the reader's guess, kept and compared
+    calc      {calc}                        a number in a sentence, computed at build time
+    picture   {picture}                     a picture of the library, with caption and alt text
+    explore   {explore}                     a picture with sliders
+    guess     {guess}, {guess-answer}       the reader's guess, kept and compared
     measured  {measured}, {measured-value}  records of book/measured
 
 Whatever is wrong is a warning with file and line; the book is built with warnings as errors.

@@ -20,6 +20,7 @@ from sphinx.util.docutils import SphinxRole
 import weft.plan
 
 from . import fresh
+from .records import recorded
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +131,6 @@ class Calc(SphinxRole):
     """The role {calc}."""
 
     def run(self):
-        from .measured import recorded
-
         fresh.note_use(self.env)
         try:
             _, printed = evaluate(self.text, {"measured": recorded(self.env)})

@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from . import fresh
 from .calc import WrongExpression, evaluate
-from .measured import recorded
+from .records import recorded
 
 logger = logging.getLogger(__name__)
 

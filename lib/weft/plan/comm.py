@@ -17,16 +17,17 @@ EARLIER, LATER = 0, 1  # at equal times what is sent goes before what is compute
 def lower(plan: Plan, fuse: bool = True) -> Plan:
     """The same plan with every message between ranks as an action.
 
-    With `fuse`, all ranks handle all messages in one order that they agree on: the order in which
-    the tensors come into being when every action takes one unit. The first message in that order
-    which is not yet through always finds both of its ends waiting for it, so nothing can
-    deadlock, whatever the durations and however the sends block. Messages that follow each other
-    on a rank with no work between are one exchange, posted together and waited for together:
-    Megatron's send-forward-receive-backward is the two-message case.
+    With `fuse`, all ranks handle all messages in one order that they agree on: the
+    order in which the tensors come into being when every action takes one unit. The
+    first message in that order which is not yet through always finds both of its
+    ends waiting for it, so nothing can deadlock, whatever the durations and however
+    the sends block. Messages that follow each other on a rank with no work between
+    are one exchange, posted together and waited for together: Megatron's
+    send-forward-receive-backward is the two-message case.
 
-    Without it, each rank receives right before it needs and sends right after it has made, one
-    message at a time. That is what one writes first. Under rendezvous sends GPipe survives it and
-    1F1B does not.
+    Without it, each rank receives right before it needs and sends right after it
+    has made, one message at a time. That is what one writes first. Under rendezvous
+    sends GPipe survives it and 1F1B does not.
 
     >>> from weft.plan.pipeline import one_f_one_b
     >>> for row in lower(one_f_one_b(p=2, m=2)).rows: print(*row)
@@ -39,7 +40,7 @@ def lower(plan: Plan, fuse: bool = True) -> Plan:
     if plan.lowered:
         raise ValueError(f"plan {plan.name} is lowered already ({plan.lowered})")
     validate(plan)
-    rows = _agreed(plan) if fuse else tuple(tuple(_naive(plan, row)) for row in plan.rows)
+    rows = _agreed(plan) if fuse else _naive(plan)
     return replace(plan, rows=rows, lowered="fused" if fuse else "naive")
 
 
@@ -67,10 +68,15 @@ def peer(plan: Plan, action: Action) -> int:
     return plan.ranks[action.stage + (1 if onward else -1)]
 
 
-def _naive(plan: Plan, row: tuple[Action, ...]) -> Iterator[Action]:
-    for action in row:
-        receive, send = messages(plan, action)
-        yield from (step for step in (receive, action, send) if step)
+def _naive(plan: Plan) -> tuple[tuple[Action, ...], ...]:
+    """Every rank's work, each action with its receive before it and its send after it."""
+
+    def row(actions: tuple[Action, ...]) -> Iterator[Action]:
+        for action in actions:
+            receive, send = messages(plan, action)
+            yield from (step for step in (receive, action, send) if step)
+
+    return tuple(tuple(row(actions)) for actions in plan.rows)
 
 
 def _agreed(plan: Plan) -> tuple[tuple[Action, ...], ...]:

@@ -131,10 +131,11 @@ def _weave(
     ahead: int,
     lag: int | None = None,
 ) -> tuple[Action, ...]:
-    """Run `ahead` forwards, then alternate forward and backward, then drain the backwards.
+    """Run `ahead` forwards, then alternate forward and backward, then drain.
 
-    With a `lag`, each backward is split: B runs in its place and W is put off until more than
-    `lag` of them are owed. While draining one W follows each B, and what is owed comes last.
+    With a `lag`, each backward is split: B runs in its place and W is put off until
+    more than `lag` of them are owed. While draining one W follows each B, and what
+    is owed comes last.
     """
     ahead = min(ahead, len(forwards))
     row, owed = list(forwards[:ahead]), deque()
@@ -181,8 +182,9 @@ def _straight(
 def gpipe(p: int, m: int) -> Plan:
     """All forwards, then all backwards.
 
-    Every stage keeps all m microbatches alive between the two, so memory grows with m, while the
-    bubble, (p - 1) / (m + p - 1) of the step, shrinks with it: the two pull on the same knob.
+    Every stage keeps all m microbatches alive between the two, so memory grows with
+    m, while the bubble, (p - 1) / (m + p - 1) of the step, shrinks with it: the two
+    pull on the same knob.
 
     Huang et al. 2019, section 2.3.
 
@@ -196,9 +198,10 @@ def gpipe(p: int, m: int) -> Plan:
 def one_f_one_b(p: int, m: int) -> Plan:
     """Warm up, then alternate one forward with one backward, then drain.
 
-    Stage s runs ahead of its first backward by the number of stages after it, so it never keeps
-    more than p - s microbatches alive: depth bounds the memory of 1F1B, where m bounds GPipe's.
-    The bubble is the same, (p - 1) / (m + p - 1) of the step.
+    Stage s runs ahead of its first backward by the number of stages after it, so it
+    never keeps more than p - s microbatches alive: depth bounds the memory of 1F1B,
+    where m bounds GPipe's. The bubble is the same, (p - 1) / (m + p - 1) of the
+    step.
 
     Narayanan et al. 2021, section 2.2.
 
@@ -211,10 +214,11 @@ def one_f_one_b(p: int, m: int) -> Plan:
 
 
 def zb_h1(p: int, m: int) -> Plan:
-    """1F1B whose weight gradients wait, so that a third of the bubble is left at equal durations.
+    """1F1B whose weight gradients wait: a third of the bubble is left.
 
-    Nothing downstream needs W. Stage s may owe s of them, which is exactly the room that 1F1B
-    leaves it below the first stage's memory: the peak stays at p activations on every stage.
+    Nothing downstream needs W. Stage s may owe s of them, which is exactly the room
+    that 1F1B leaves it below the first stage's memory: the peak stays at p
+    activations on every stage. The third holds for equal durations.
 
     Qi et al. 2024, section 2.3.
 
@@ -226,11 +230,12 @@ def zb_h1(p: int, m: int) -> Plan:
 
 
 def zb_h2(p: int, m: int) -> Plan:
-    """Twice the warm-up of ZB-H1: no bubble at equal durations, for twice the memory.
+    """Twice the warm-up of ZB-H1: no bubble, for twice the memory.
 
-    Stage s runs 2 (p - 1 - s) forwards ahead and owes up to 2 s weight gradients, so every stage
-    peaks at 2 p - 1 activations. Measured from each stage's own first action to its last, nobody
-    waits when F, B and W take equally long and m is at least 2 p - 1.
+    Stage s runs 2 (p - 1 - s) forwards ahead and owes up to 2 s weight gradients,
+    so every stage peaks at 2 p - 1 activations. Measured from each stage's own
+    first action to its last, nobody waits when F, B and W take equally long and m
+    is at least 2 p - 1.
 
     Qi et al. 2024, section 2.3.
     """
@@ -244,11 +249,12 @@ def zb_h2(p: int, m: int) -> Plan:
 
 
 def interleaved(p: int, m: int, v: int = 2) -> Plan:
-    """1F1B on v thin stages per rank: the bubble shrinks by v, the messages grow by v.
+    """1F1B on v thin stages per rank: a bubble v times smaller, v times the messages.
 
-    Rank r holds stages r, r + p, r + 2p and so on, and works through the microbatches in groups
-    of p: a group's forwards through its first stage, then the same group through the next. The
-    bubble is (p - 1) / (v m + p - 1) of the step. m has to be a multiple of p.
+    Rank r holds stages r, r + p, r + 2p and so on, and works through the
+    microbatches in groups of p: a group's forwards through its first stage, then
+    the same group through the next. The bubble is (p - 1) / (v m + p - 1) of the
+    step. m has to be a multiple of p.
 
     Narayanan et al. 2021, section 2.2.
 
@@ -317,9 +323,10 @@ def _phases(
 def zb_v(p: int, m: int) -> Plan:
     """Zero bubble in the memory of 1F1B, on a model folded into a V.
 
-    Rank 0 holds the first and the last stage, so its first backward can start as soon as one
-    microbatch has gone down and up the V. When F, B and W take equally long no rank waits
-    between its first and last action, and none holds more than 2 p half-size activations.
+    Rank 0 holds the first and the last stage, so its first backward can start as
+    soon as one microbatch has gone down and up the V. When F, B and W take equally
+    long no rank waits between its first and last action, and none holds more than 2
+    p half-size activations.
 
     Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", section 3.
     """
@@ -343,11 +350,11 @@ def zb_v(p: int, m: int) -> Plan:
 
 
 def dualpipe_v(p: int, m: int) -> Plan:
-    """DeepSeek's V schedule: a forward of one leg beside a backward of the other, all the way.
+    """DeepSeek's V schedule: one leg's forward beside the other leg's backward.
 
-    In the steady phase each forward is followed by a whole backward of the other leg, so that on
-    a GPU the one's communication can hide behind the other's arithmetic. Only at the edges is
-    the backward split. m has to be at least 2 p.
+    In the steady phase each forward is followed by a whole backward of the other
+    leg, so that on a GPU the one's communication can hide behind the other's
+    arithmetic. Only at the edges is the backward split. m has to be at least 2 p.
 
     DeepSeek-AI 2025, DualPipe; Qi 2025 for the V form.
     """

@@ -8,9 +8,10 @@ from weft.plan.search_task import Task
 def least(task: Task) -> float:
     """A time that max over ranks of (last end - first start) cannot be below.
 
-    Rank i works from its first forward until its last weight gradient. In between, its first
-    microbatch has to travel down to some rank j, j has to come to its last backward, and that
-    gradient has to travel back up. The worst pair (i, j) sets the bound.
+    Rank i works from its first forward until its last weight gradient. In between,
+    its first microbatch has to travel down to some rank j, j has to come to its
+    last backward, and that gradient has to travel back up. The worst pair (i, j)
+    sets the bound.
     """
     best = max(_alone(task, rank) for rank in range(task.p))
     for j in range(task.p):

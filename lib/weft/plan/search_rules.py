@@ -71,7 +71,7 @@ def play(task: Task, taste: Taste) -> tuple[str, ...]:
 def _choose(
     task: Task, taste: Taste, number: int, rank: _Rank, now: float
 ) -> tuple[str | None, float]:
-    """What a free rank does now and when that starts; None if it had better wait."""
+    """What a free rank does now and from when; None if it had better wait."""
     done, soon = rank.done, now + task.rounding
     forward = backward = inf
     allowed = done["F"] - done["B"] < taste.ahead[number]
@@ -88,7 +88,8 @@ def _choose(
     gap = min(forward, backward) - now
     if done["B"] > done["W"]:
         delays = gap < task.w[number] - task.rounding
-        if not delays or rank.idle + gap > _patience(task, taste, number, done) + task.rounding:
+        spent = rank.idle + gap - task.rounding
+        if not delays or spent > _patience(task, taste, number, done):
             return "W", now
     return None, now
 
