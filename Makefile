@@ -81,9 +81,12 @@ test-all: check book browser
 	$(PYTEST) $(BOTH_CORES) --junit-xml $(REPORTS)/notebooks.xml \
 	    --nbval --nbval-sanitize-with notebooks/sanitize.cfg notebooks
 
+# What a topic thinks, draws, searches for and asks in its page-tier exercises needs no torch.
+PLAN_TESTS := $(foreach what,plan draw search exercises,$(wildcard lib/tests/test_*_$(what).py))
+PLAN_TESTS += $(patsubst %,lib/tests/test_%.py,layers setup census cli)
+
 test-plan: light ## the tests that need no torch
-	$(PYTEST) lib/tests/test_layers.py $(wildcard lib/tests/test_*_plan*.py) \
-	    --doctest-modules lib/weft/plan
+	$(PYTEST) $(BOTH_CORES) -m "not alone" $(PLAN_TESTS) --doctest-modules lib/weft/plan
 
 test-lib: setup ## unit, property, doctest and multi-process tests, exercises and their zoo
 	$(PYTEST) $(BOTH_CORES) -m "not alone" $(TESTS) $(BOOK_TESTS:%=--ignore=%)

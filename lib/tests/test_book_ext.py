@@ -94,7 +94,8 @@ GOOD = {
     " 'cpu'):.2f`\n\n"
     "```{measured} made-up\n:caption: As a table.\n:not-yet: h200\n```\n\n"
     "```{measured} made-up\n:caption: As a plot.\n:as: plot\n:chips: cpu\n"
-    ":results: gpipe, 1F1B*\n:who: weft\n:format: .3f\n```\n",
+    ":results: gpipe, 1F1B*\n:who: weft\n:format: .3f\n```\n\n"
+    "```{measured} made-up\n:chips: cpu\n:who: torch\n```\n",
 }
 
 
@@ -171,6 +172,13 @@ def test_measured_shows_values_chips_and_where_they_come_from(good):
     assert "<b>h200</b> not yet measured" in page
 
 
+def test_measured_leaves_out_rows_and_columns_without_a_value(good):
+    table = good.read("measured.html").split("<table")[3].split("</table>")[0]
+    assert re.findall(r'data-result="([^"]*)"', table) == ["gpipe"]
+    assert re.findall(r'<th scope="col">(.*?)</th>', table) == ["torch"]
+    assert "Medians of 3 samples" in good.read("measured.html")
+
+
 def test_measured_plot_has_a_dot_for_each_sample_of_what_was_chosen(good):
     plot = good.read("measured.html").split('<table class="measured-plot"')[1].split("</table>")[0]
     assert re.findall(r'data-result="([^"]*)"', plot) == ["gpipe", "1F1B step"]
@@ -233,6 +241,7 @@ BAD = {
     "```{measured} made-up\n:caption: c\n:not-yet: cpu\n```": "has been measured on cpu",
     "```{measured} made-up\n:caption: c\n:who: nobody\n```": "`nobody` matches none of",
     "```{measured} made-up\n:caption: c\n:results: zb*\n```": "`zb*` matches none of",
+    "```{measured} made-up\n:caption: c\n:results: ratio\n:who: torch\n```": "not been measured",
 }  # fmt: skip
 
 

@@ -173,7 +173,7 @@ CASES = {
     "huge": "huge() returned more than 16 MiB, which is not plain data",
     "nested": "nested too deep",
     "patches": "patches()",
-    "closes": "closes() lost its process, or its connection to the grader",
+    "closes": " its process",
     "forks": "",
     "forges": "expected 42, got 41",
     "hangs": "not done within 0.5 s, in hangs()",
@@ -281,6 +281,30 @@ def test_an_import_that_ends_or_hangs_is_stopped(tmp_path):
     assert "not done within 0.5 s" in check("toy", home).tests[0].why
     home = write(tmp_path, case("fine"), "import os\nos._exit(3)\n")
     assert "fine() ended its process with exit code 3" in check("toy", home).tests[0].why
+
+
+def test_a_limit_that_strikes_early_or_in_a_property_test_costs_that_test_only(tmp_path):
+    tests = """
+        from hypothesis import given, strategies as st
+
+        @pytest.mark.points(1, seconds=0.001)
+        def test_at_once(answers):
+            expect("f(1)", answers.f(1), 1)
+
+        @pytest.mark.points(1, seconds=1)
+        @given(n=st.integers(0, 10**6))
+        def test_any(answers, n):
+            expect(f"f({n})", answers.f(n), n)
+
+        @pytest.mark.points(1)
+        def test_two(answers):
+            expect("f(2)", answers.f(2), 2)
+    """
+    home = write(tmp_path, tests, "def f(n):\n    while n > 1000: pass\n    return n\n")
+    result = check("toy", home, seed=3)
+    assert [row.score for row in result.tests] == [0, 0, 1]
+    assert result.tests[0].why.startswith("not done within 0.001 s")
+    assert result.tests[1].why.startswith("not done within 1 s, in f(")
 
 
 def test_a_killed_grader_keeps_the_rows_that_were_in(tmp_path):

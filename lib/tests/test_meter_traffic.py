@@ -199,6 +199,27 @@ def test_functional_collectives_and_their_backward():
     assert launch(work, N) == [(expected, 2, 32)] * N
 
 
+def test_functional_sends():
+    ops = torch.ops._c10d_functional
+    if not hasattr(ops, "batch_p2p_ops"):
+        pytest.skip("this torch has no functional sends")
+
+    def around(world):
+        ops = torch.ops._c10d_functional
+        right, left, name = (world.rank + 1) % N, (world.rank - 1) % N, world.group().group_name
+        with traffic() as meter:
+            sent = ops.isend(torch.ones(10), right, 0, name)
+            received = ops.irecv(torch.zeros(10), left, 0, name)
+            both = ops.batch_p2p_ops(
+                ["isend", "irecv"], [right, left], [1, 1], [torch.ones(6), torch.zeros(6)], name
+            )
+            for tensor in (sent, received, *both):
+                ops.wait_tensor(tensor)
+        return dict(meter.calls), dict(meter.bytes)
+
+    assert launch(around, N) == [({"send": 2, "recv": 2}, {"send": 64, "recv": 0})] * N
+
+
 def test_distributed_data_parallel_sends_each_gradient_once_around():
     def work(world):
         net = torch.nn.Sequential(torch.nn.Linear(12, 12), torch.nn.Linear(12, 3))

@@ -3,6 +3,7 @@ of the zoo loses exactly what it must."""
 
 import re
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from weft.plan.simulate import simulate
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS = ROOT / "solutions/pipeline"
 ZOO = zoo(SOLUTIONS)
+TORCH = find_spec("torch") is not None
+NO_RANKS = "not written yet" if TORCH else "not run: needs torch"
 FUNCTIONS = ("one_f_one_b", "interleaved", "microbatches", "zb_h1", "unequal", "run_row")
 
 
@@ -26,8 +29,8 @@ def solved():
 
 
 def test_solutions_get_all_twenty_points(solved):
-    assert solved.full, str(solved)
-    assert (solved.score, solved.max) == (20, 20)
+    assert solved.max == 20
+    assert all(row.passed for row in solved.tests if TORCH or row.tier == "page"), str(solved)
     assert sum(not row.hidden for row in solved.tests) >= 10
     assert sum(row.hidden for row in solved.tests) >= 4
     assert {row.tier for row in solved.tests} == {"page", "processes"}
@@ -37,12 +40,14 @@ def test_stubs_get_nothing_and_say_so():
     result = check("pipeline", ROOT / "exercises/pipeline", hidden=True, seed=0)
     assert (result.score, result.max) == (0, 20)
     for row in result.tests:
-        assert row.why == "not written yet" or row.why.startswith("counts once"), row
+        assert row.why.startswith(("not written yet", "counts once", NO_RANKS)), row
 
 
 @pytest.mark.parametrize("wrong", ZOO, ids=[wrong.name for wrong in ZOO])
 def test_a_wrong_answer_loses_exactly_what_it_must(wrong, tmp_path):
     wrong.write(tmp_path, SOLUTIONS / "answers.py")
+    if wrong.name.startswith("run_row") and not TORCH:
+        pytest.skip("needs torch")
     function = next(name for name in FUNCTIONS if wrong.name.startswith(name))
     assert function in wrong.replaces
     # All else is the solution's, whose points another test counts: these tests are enough.

@@ -372,7 +372,7 @@ def count_bytes(world) -> list[tuple]:
         for runner in (pipeline, pipeline, logical, logical):
             with traffic() as meter:
                 runner.step(microbatches)
-            meters.append((meter.calls["send"], meter.bytes["send"], meter.calls["all_gather"]))
+            meters.append((meter.calls["send"], meter.bytes["send"], meter.calls["all_to_all"]))
         facts.append((name, meters))
     return facts
 

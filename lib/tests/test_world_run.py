@@ -80,6 +80,10 @@ def test_tensors_lambdas_and_own_classes_come_back():
     assert [box.content.tolist() for box in boxes] == [[0.0] * 3, [1.0] * 3]
 
 
+def test_functions_that_name_torch_ops():
+    assert launch(lambda world: torch.ops.aten.add(torch.ones(1), world.rank).item(), 2) == [1, 2]
+
+
 def test_a_large_value_comes_back_whole():
     values = launch(lambda world: torch.arange(3_000_000) + world.rank, 2)
     assert all(torch.equal(value, torch.arange(3_000_000) + i) for i, value in enumerate(values))
@@ -256,6 +260,7 @@ def test_what_cannot_be_pickled_is_named_before_any_process_starts(monkeypatch):
 
 def test_without_cloudpickle_functions_of_modules_work_and_others_are_explained(monkeypatch):
     monkeypatch.setattr(world_module, "cloudpickle", None)
+    monkeypatch.setattr(world_module, "_Pickler", world_module._PlainPickler)
     assert launch(repr, 2)[1].startswith("World(rank=1, size=2")
     namespace = {"__name__": "__main__"}
     exec("def cell(world): pass", namespace)
@@ -514,13 +519,14 @@ def test_where_no_process_can_be_had_the_reason_is_given(tmp_path):
         print(launch(lambda world: world.rank, 3))
     """)  # fmt: skip
     done = subprocess.run(
-        ["bash", "-c", f"ulimit -n 200; {sys.executable} {path}"],
-        env=environment(),
+        ["bash", "-c", f"ulimit -n 60; {sys.executable} {path}"],
+        env={**environment(), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert done.stdout.splitlines() == ["[0, 1]", "RuntimeError True", "[0, 1, 2]"], done.stderr
+    assert not list(tmp_path.glob("weft-*"))
 
 
 def test_a_rank_may_launch_ranks_of_its_own():

@@ -141,7 +141,7 @@ def grade_arguments(grade_: Parser) -> None:
     grade_.add_argument("stem", metavar="STEM", help="such as pipeline")
     grade_.add_argument("--answers", metavar="DIR", type=Path, help="(exercises/STEM)")
     grade_.add_argument("--hidden", action="store_true", help="with the hidden tests")
-    grade_.add_argument("--tier", metavar="T", action="append", help="only these: page, processes")
+    grade_.add_argument("--only", metavar="NAME", default="", help="tests with that in their name")
     grade_.add_argument("--seed", metavar="N", type=int, help="what the hidden tests draw from")
     grade_.add_argument("--json", metavar="F", type=Path, help="write the report there")
     grade_.add_argument("--gradescope", metavar="F", type=Path, help="the same in its form")
@@ -274,7 +274,7 @@ def grade(options: argparse.Namespace) -> int:
     from weft.grade import check
     from weft.terminal import working
 
-    asked = {"answers": options.answers, "hidden": options.hidden, "tiers": options.tier}
+    asked = {"answers": options.answers, "hidden": options.hidden, "only": options.only}
     with working(f"grading {options.stem}") as progress:
         result = check(options.stem, **asked, seed=options.seed, progress=progress)
     print(result)

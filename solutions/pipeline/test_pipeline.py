@@ -274,8 +274,8 @@ def test_run_row(answers, probe):
         pytest.skip("not run: needs torch")
     for plan in PLANS:
         case = f"{plan.name} p={plan.p} m={plan.m}"
-        alone = probe.alone(plan, 3, 2, 7)
         ranks = ran(answers, plan)
+        alone = probe.alone(plan, 3, 2, 7)
         expect(f"{case}: loss", sum(x["loss"] for x in ranks), alone["loss"], within=1e-12)
         for r, measured in enumerate(ranks):
             for stage, got in measured["gradients"].items():

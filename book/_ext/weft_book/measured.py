@@ -61,15 +61,13 @@ class Measured(FigureDirective):
     }
 
     def run(self):
-        problem = self.missing("caption")
-        if problem:
-            return self.wrong(problem)
         try:
             shown = self.wanted()
             body = self.body(shown)
         except ValueError as error:
             return self.wrong(str(error))
-        self.options.setdefault("alt", next((r.title for r in shown), self.arguments[0]))
+        title = next((record.title for record in shown), self.arguments[0])
+        self.options = {"alt": title, "caption": f"{title}."} | self.options
         figure = self.figure(measured_box, html=body, record=self.arguments[0])
         figure += self.caption()
         return [figure]
@@ -94,14 +92,14 @@ class Measured(FigureDirective):
         return []
 
     def body(self, shown: list[Record]) -> str:
-        spec = self.options.get("format", "")
-        columns = [(record, who) for record in shown for who in self.authors(record)]
-        rows = self.rows(shown)
-        if shown and not (columns and rows):
-            raise ValueError(f":results: and :who: leave nothing of `{self.arguments[0]}`")
-        kind = self.options.get("as", "table")
-        parts = [measured_html.table(rows, columns, spec, kind)] if shown else []
-        command = next((r.command for r in shown), None)
+        spec, kind = self.options.get("format", ""), self.options.get("as", "table")
+        columns = [
+            measured_html.Column(record, who, tell_chip=len(shown) > 1)
+            for record in shown
+            for who in self.authors(record)
+        ]
+        parts = [measured_html.table(self.rows(shown), columns, spec, kind)] if shown else []
+        command = next((record.command for record in shown), None)
         command = command or f"weft bench {benchmarks().get(self.arguments[0])}"
         parts += [measured_html.machine(record) for record in shown]
         parts += [measured_html.not_yet(chip, command) for chip in self.listed("not-yet")]

@@ -2,6 +2,7 @@
 
 import html
 import json
+from dataclasses import dataclass
 
 from weft.bench.record import FORMAT, Record, Result
 
@@ -25,57 +26,67 @@ def with_unit(result: Result, spec: str = "") -> str:
     return printed if result.unit == "1" else f"{printed} {result.unit}"
 
 
-def table(rows: list[str], columns: list[tuple[Record, str]], spec: str, kind: str) -> str:
+@dataclass(frozen=True)
+class Column:
+    """Whose code on which chip; the chip is told where a table has more than one."""
+
+    record: Record
+    who: str
+    tell_chip: bool
+
+    def find(self, name: str) -> Result | None:
+        return next((r for r in self.record.results if (r.name, r.who) == (name, self.who)), None)
+
+    def heading(self) -> str:
+        breakable = html.escape(self.who).replace(".", ".<wbr>")
+        chip = f' <span class="chip">{html.escape(self.record.chip)}</span>'
+        return breakable + (chip if self.tell_chip else "")
+
+
+def table(rows: list[str], columns: list[Column], spec: str, kind: str) -> str:
     """Rows are results, columns whose code on which chip; the page's script adds the reader's."""
-    head = "".join(f'<th scope="col">{_series(record, who)}</th>' for record, who in columns)
-    shown = [_find(record, row, who) for row in rows for record, who in columns]
+    rows = [row for row in rows if any(column.find(row) for column in columns)]
+    columns = [column for column in columns if any(column.find(row) for row in rows)]
+    shown = [one for row in rows for column in columns if (one := column.find(row))]
+    if not shown:
+        raise ValueError("what is chosen by :results: and :who: has not been measured")
     largest: dict[str, float] = {}
-    for result in filter(None, shown):
-        largest[result.unit] = max(largest.get(result.unit, 0.0), *result.samples)
-    body = []
-    for row in rows:
-        cells = "".join(_cell(record, row, who, spec, kind, largest) for record, who in columns)
-        name = html.escape(row)
-        body.append(f'<tr data-result="{name}"><th scope="row">{name}</th>{cells}</tr>')
+    for one in shown:
+        largest[one.unit] = max(largest.get(one.unit, 0.0), *one.samples)
+    body = "".join(_row(row, columns, spec, largest if kind == "plot" else None) for row in rows)
+    head = "".join(f'<th scope="col">{column.heading()}</th>' for column in columns)
     dots = "; each dot is one sample, the bar is the median" if kind == "plot" else ""
     return (
         '<div class="measured-scroll" tabindex="0" role="group" aria-label="Measurements">'
-        f'<table class="measured-{kind}" data-spec="{html.escape(spec)}"><thead><tr><td></td>{head}'
-        f"</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f'<table class="measured-{kind}" data-spec="{html.escape(spec)}">'
+        f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         f'<p class="measured-how">{_how_many(shown)}{dots}.</p>'
     )
 
 
-def _how_many(shown: list[Result | None]) -> str:
+def _how_many(shown: list[Result]) -> str:
     """How many samples stand behind the numbers that are shown."""
-    counts = [len(result.samples) for result in shown if result]
+    counts = [len(result.samples) for result in shown]
     least, most = min(counts), max(counts)
     if most == 1:
         return "Single samples"
     return f"Medians of {least if least == most else f'{least} to {most}'} samples"
 
 
-def _series(record: Record, who: str) -> str:
-    """Whose code on which chip; a dotted name may break after a dot."""
-    breakable = html.escape(who).replace(".", ".<wbr>")
-    return f'{breakable} <span class="chip">{html.escape(record.chip)}</span>'
+def _row(name: str, columns: list[Column], spec: str, largest: dict[str, float] | None) -> str:
+    cells = "".join(_cell(column, column.find(name), spec, largest) for column in columns)
+    name = html.escape(name)
+    return f'<tr data-result="{name}"><th scope="row">{name}</th>{cells}</tr>'
 
 
-def _find(record: Record, name: str, who: str) -> Result | None:
-    return next((r for r in record.results if (r.name, r.who) == (name, who)), None)
-
-
-def _cell(
-    record: Record, name: str, who: str, spec: str, kind: str, largest: dict[str, float]
-) -> str:
-    one = _find(record, name, who)
+def _cell(column: Column, one: Result | None, spec: str, largest: dict[str, float] | None) -> str:
     if one is None:
         return '<td class="none">–</td>'
-    track = _track(one, largest[one.unit]) if kind == "plot" else ""
+    track = _track(one, largest[one.unit]) if largest else ""
     data = {"value": repr(one.value), "samples": json.dumps(one.samples), "unit": one.unit}
     attributes = "".join(f' data-{key}="{html.escape(text)}"' for key, text in data.items())
     return (
-        f'<td{attributes}><span class="series">{_series(record, who)}</span>{track}'
+        f'<td{attributes}><span class="series">{column.heading()}</span>{track}'
         f'<span class="value">{html.escape(with_unit(one, spec))}</span></td>'
     )
 

@@ -1,6 +1,5 @@
 """The grader's side of an answer: call it in its own process, take back plain data."""
 
-import contextlib
 import os
 import secrets
 import selectors
@@ -53,13 +52,16 @@ class Workshop:
 
     def status(self) -> int | None:
         """How the last answer process ended, once everything below this one has been killed."""
-        with contextlib.suppress(OSError, EOFError):
+        try:
             return int.from_bytes(self._read(), "big", signed=True)
-        return None
+        except (OSError, EOFError):
+            self.close()  # what it says later must not be taken for another process's
+            return None
 
     def end_children(self, child: int) -> None:
         """Kill the answer process and all that it started."""
-        confine.end_descendants(self.process.pid, group=child)
+        if self.process is not None:
+            confine.end_descendants(self.process.pid, group=child)
 
     def close(self) -> None:
         """End the small process too."""
@@ -144,6 +146,8 @@ class Answers:
             self._child = self._workshop.fork(theirs.fileno(), writes)
         except BaseException:  # the time limit may strike here too
             self._workshop.close()
+            self._channel.close()
+            self._printed.close()
             self._channel = None
             raise
         finally:

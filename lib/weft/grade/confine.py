@@ -121,14 +121,14 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def end_descendants(pid: int, group: int | None = None, patience: float = 5.0) -> None:
+def end_descendants(pid: int, group: int = 0, patience: float = 5.0) -> None:
     """Kill everything below `pid`, and the process group `group` where it is given.
 
     All are stopped before any is killed, and looked for again until no new one turns up: what
     forks all the time cannot slip through between the looking and the killing. `pid` has to be a
     subreaper (`adopt_orphans`) for processes that left their parents to be found.
     """
-    if group is not None:
+    if group:  # 0 would be our own
         _signal(os.killpg, group, signal.SIGKILL)
     deadline = time.monotonic() + patience
     while (alive := descendants(pid)) and time.monotonic() < deadline:

@@ -114,7 +114,7 @@ def _command(
         "--rootdir",
         str(tests),
     ]
-    command += ["--noconftest", "--import-mode=importlib", "--strict-markers", "-W", "error"]
+    command += ["--noconftest", "--import-mode=importlib", "--strict-markers"]
     command += ["-p", "no:cacheprovider", "-p", "weft.grade.plugin"]
     command += [f"--weft-answers={answers}", f"--weft-scratch={scratch}", f"--weft-report={report}"]
     if find_spec("_hypothesis_pytestplugin"):

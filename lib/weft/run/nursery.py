@@ -386,6 +386,8 @@ class _Nursery:
             _send(self.channel, ("broken", traceback.format_exc()))
         finally:
             self._end_all()
+            for fd in [fd for child in self.children for fd in child.ends.values()]:
+                os.close(fd)  # to remove a folder takes a file descriptor, which may have run out
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _watch(self, job: Job) -> list[Outcome]:

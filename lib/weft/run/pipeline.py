@@ -199,7 +199,7 @@ class Pipeline:
             total = torch.stack(self._losses).double().sum().item()
             mine[:2] = total / plan.m, DTYPES.index(self._losses[0].dtype)
         mine += [0.0] * (2 + 2 * max(map(len, self._shown)) - len(mine))
-        table = _all_gather(torch.tensor(mine, dtype=torch.float64), world)
+        table = _everyones(torch.tensor(mine, dtype=torch.float64), world)
         (loss, dtype) = table[plan.ranks[-1], :2].tolist()
         if not self.clock.logical:
             table -= table[:, 2].min()
@@ -228,7 +228,7 @@ def _check(plan: Plan, world, sends: str) -> None:
 def _agree(plan: Plan, stages: Sequence[nn.Module], world, *others) -> None:
     """What one rank has wrong, all ranks hear of: otherwise they would wait for it for ever."""
     mine = torch.tensor([crc32(repr((plan, *others)).encode()), len(stages)], dtype=torch.float64)
-    for rank, (plan_of, stages_of) in enumerate(_all_gather(mine, world).tolist()):
+    for rank, (plan_of, stages_of) in enumerate(_everyones(mine, world).tolist()):
         if stages_of != plan.v:
             raise ValueError(
                 f"stages on rank {rank} has {stages_of:.0f} modules, must have v = {plan.v}: "
@@ -266,11 +266,15 @@ def _check_loss(loss: Tensor) -> None:
         raise ValueError(f"loss has shape {tuple(loss.shape)}, must be a scalar, shape ()")
 
 
-def _all_gather(mine: Tensor, world) -> Tensor:
-    """Row r of the result is what rank r has."""
-    mine = mine.to(world.device)
-    rows = [mine]
-    if world.size > 1:
-        rows = [torch.empty_like(mine) for _ in range(world.size)]
-        dist.all_gather(rows, mine, group=world.group())
-    return torch.stack(rows).cpu()
+def _everyones(mine: Tensor, world) -> Tensor:
+    """Row r of the result is what rank r has.
+
+    It is an all-gather. As an all-to-all of equal parts nobody passes on what others sent, so that
+    all have it one hop after the last rank is done, where a ring takes p - 1.
+    """
+    if world.size == 1:
+        return mine[None]
+    parts = mine.to(world.device).repeat(world.size, 1)
+    rows = torch.empty_like(parts)
+    dist.all_to_all_single(rows, parts, group=world.group())
+    return rows.cpu()

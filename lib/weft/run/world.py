@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -205,11 +206,23 @@ class _PlainPickler(pickle.Pickler):
         return NotImplemented
 
 
+if cloudpickle is None:
+    _Pickler = _PlainPickler
+else:
+
+    class _Pickler(cloudpickle.Pickler):
+        """cloudpickle, which also takes along functions that name torch.ops."""
+
+        def reducer_override(self, obj: object) -> Any:
+            special = isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType
+            if special and sys.modules.get(obj.__name__) is obj:
+                return import_module, (obj.__name__,)
+            return super().reducer_override(obj)
+
+
 def _dumps(value: object) -> bytes:
-    if cloudpickle is not None:
-        return cloudpickle.dumps(value)
     data = io.BytesIO()
-    _PlainPickler(data).dump(value)
+    _Pickler(data).dump(value)
     return data.getvalue()
 
 
