@@ -15,6 +15,7 @@ SMALL = Sizes(
     config=Config(layers=4, width=8, heads=2, vocab=19, seq=5),
     warmup=1,
     repeats=3,
+    rounds=1,
     actions=(320, 640),
 )
 

@@ -39,26 +39,31 @@ OURS, THEIRS = "weft", "torch.distributed.pipelining"
 
 
 class Sizes(NamedTuple):
-    """What is run: ranks, microbatches, sequences in each, the model, how often."""
+    """What is run: ranks, microbatches, sequences in each, the model, how often.
+
+    Peers are compared in several `rounds`, each of `repeats` steps by each: where the system puts
+    the processes of a launch favours now the one and now the other, for as long as they live.
+    """
 
     p: int = 4
     m: int = 8
     batch: int = 4
     config: Config = Config(layers=8, width=64, heads=4, seq=64)
     warmup: int = 3
-    repeats: int = 21
+    repeats: int = 9
+    rounds: int = 5
     actions: tuple[int, ...] = (250_000, 500_000, 1_000_000)
 
 
 FULL = Sizes()
+Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
 
 
-def bench(progress: Callable[[float, float, str], None], sizes: Sizes = FULL) -> list[Record]:
+def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
     """All records of the topic; `progress(done, total, what)` is told how far it is."""
     shape = f"p = {sizes.p}, m = {sizes.m}"
     blocks = f"{sizes.config.layers} blocks of width {sizes.config.width}, float32"
-    progress(0.0, 1.0, "steps beside torch's")
-    peers = beside_torch(sizes)
+    peers = beside_torch(sizes, progress)
     progress(0.6, 1.0, "bubbles beside the simulator's")
     bubbles = beside_simulation(sizes)
     simulated = []
@@ -79,10 +84,14 @@ def bench(progress: Callable[[float, float, str], None], sizes: Sizes = FULL) ->
 # --- beside torch.distributed.pipelining ----------------------------------------------------------
 
 
-def beside_torch(sizes: Sizes) -> list[Result]:
+def beside_torch(sizes: Sizes, progress: Progress) -> list[Result]:
     """Step times of each schedule, ours and theirs turn about, and their ratio pair by pair."""
-    results = []
-    for name, (ours, theirs) in launch(_compare_all, sizes.p, sizes, timeout=1800)[0].items():
+    results, rounds = [], []
+    for done in range(sizes.rounds):
+        progress(0.6 * done / sizes.rounds, 1.0, "steps beside torch's")
+        rounds.append(launch(_compare_all, sizes.p, sizes, timeout=1800)[0])
+    for name in PEERS:
+        ours, theirs = ([time for r in rounds for time in r[name][who]] for who in (0, 1))
         ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
         results += [
             Result.of(f"{name} step", OURS, "s", ours),

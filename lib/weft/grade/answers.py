@@ -66,8 +66,9 @@ class Workshop:
     def close(self) -> None:
         """End the small process too."""
         if self.process is not None:
-            confine.end_descendants(self.process.pid)
-            self.process.kill()
+            if self.process.poll() is None:
+                confine.end_descendants(self.process.pid)
+                self.process.kill()
             self.process.wait()
             self.control.close()
             self.process = None

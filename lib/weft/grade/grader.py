@@ -165,8 +165,9 @@ def _run(
         except subprocess.TimeoutExpired:
             pass  # the rows are in; what is left is ended below
         finally:
-            confine.end_descendants(process.pid)
-            process.kill()
+            if process.poll() is None:  # else it has ended all below it, and its id may be reused
+                confine.end_descendants(process.pid)
+                process.kill()
             process.wait()
         if rows == {} and only:
             raise ValueError(f"only is {only!r}, must be part of a test's name in {tests}")
