@@ -7,7 +7,7 @@
 VENV ?= .venv
 PORT ?= 8000
 OUT ?= _build/measured
-TOPICS ?= pipeline
+TOPICS ?= pipeline pipeline_search
 PYTHON ?=
 
 SETUP := sh lib/setup.sh $(VENV)

@@ -1,0 +1,39 @@
+"""The schedule search beside the Zero Bubble paper's: bubble rates for its six settings."""
+
+from collections.abc import Callable
+
+from weft.bench.record import Record, Result
+from weft.plan.published import PROFILES, Profile
+from weft.plan.search import bound, search
+
+
+def bench(progress: Callable[[float, float, str], None]) -> list[Record]:
+    """The one record of the topic; `progress(done, total, what)` is told how far it is."""
+    results = []
+    for done, profile in enumerate(PROFILES):
+        progress(done, len(PROFILES), f"{profile.model}, m = {profile.m}")
+        results += searched(profile)
+    title = "Bubble rates: the Zero Bubble paper's searches, ours, and what nothing can go below"
+    command = "weft bench pipeline_search"
+    return [Record.here("pipeline-search", title, "pipeline", command, results)]
+
+
+def searched(x: Profile) -> list[Result]:
+    """For each limit: the paper's rate, ours, and what no schedule can go below.
+
+    "whole" counts an activation until its W. "kept" counts, after B, only the part that W needs.
+    """
+    limits = {
+        f"{x.model} m={x.m}, p whole": (x.zb_1p, {"memory": x.p}),
+        f"{x.model} m={x.m}, 2p kept": (x.zb_2p, {"memory": 2 * x.p, "kept": x.kept}),
+        f"{x.model} m={x.m}, 2p whole": (None, {"memory": 2 * x.p}),
+    }
+    results = []
+    for name, (paper, limit) in limits.items():
+        rates = {
+            "paper": paper,
+            "search": search(*x.sizes, **limit).bubble_rate,
+            "bound": bound(*x.sizes, **limit),
+        }
+        results += [Result.of(name, who, "1", [r]) for who, r in rates.items() if r is not None]
+    return results
