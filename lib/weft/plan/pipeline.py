@@ -271,7 +271,7 @@ def interleaved(p: int, m: int, v: int = 2) -> Plan:
         ]
         forwards = [Action("F", i, rank + p * chunk) for i, chunk in slots]
         backwards = [Action("BW", i, rank + p * (v - 1 - chunk)) for i, chunk in slots]
-        # Two steps per rank below, not one: a microbatch comes back only after the whole group.
+        # Two steps per rank below: one would do while messages take no time, and not when they do.
         ahead = (v - 1) * p + (p - 1 - rank) * (1 if v == 1 else 2)
         return _weave(forwards, backwards, ahead)
 
