@@ -20,6 +20,7 @@ import torch.distributed as dist
 from weft.plan.pipeline import Action, Plan
 from weft.plan.simulate import Duration, _costs
 from weft.plan.timeline import Timeline
+from weft.run.world import World
 
 
 class Wall:
@@ -36,7 +37,7 @@ class Wall:
     def __init__(self):
         self._offset = None
 
-    def begin(self, plan: Plan, world) -> None:
+    def begin(self, plan: Plan, world: World) -> None:
         """Before a step: all ranks together."""
         if self._offset is None:
             self._offset = 0.0 if _one_machine(world) else offset(world)
@@ -85,7 +86,7 @@ class Logical:
         self.c = c
         self.now = 0.0
 
-    def begin(self, plan: Plan, world) -> None:
+    def begin(self, plan: Plan, world: World) -> None:
         self.now = 0.0
 
     def start(self, arrival: float | None = None) -> float:
@@ -122,7 +123,7 @@ class Unit(Logical):
         super().__init__(c)
         self._given = f, b, w
 
-    def begin(self, plan: Plan, world) -> None:
+    def begin(self, plan: Plan, world: World) -> None:
         super().begin(plan, world)
         self._cost = _costs(plan, *self._given)
 
@@ -144,6 +145,9 @@ class Cpu(Logical):
 
     def cost(self, action: Action) -> float:
         return time.thread_time() - self._since
+
+
+Clock = Wall | Logical
 
 
 def durations(timeline: Timeline) -> dict[str, list[float]]:
@@ -172,7 +176,7 @@ def durations(timeline: Timeline) -> dict[str, list[float]]:
     return mean
 
 
-def offset(world, rounds: int = 20) -> float:
+def offset(world: World, rounds: int = 20) -> float:
     """This rank's clock less rank 0's, in seconds (Cristian 1989): all ranks together.
 
     A rank asks rank 0 for its time, one rank after the other, and believes the quickest answer:
@@ -196,7 +200,7 @@ def offset(world, rounds: int = 20) -> float:
     return best[1]
 
 
-def _one_machine(world) -> bool:
+def _one_machine(world: World) -> bool:
     """Whether all ranks read the same clock: it starts when the kernel does."""
     if world.size == 1:
         return True

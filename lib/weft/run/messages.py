@@ -9,6 +9,8 @@ from torch import Tensor
 
 from weft.plan.comm import messages, peer
 from weft.plan.pipeline import COMPUTE, RECEIVES, SENDS, Action, Plan
+from weft.run.clock import Clock
+from weft.run.world import World
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 MOST_DIMS = 8
@@ -25,7 +27,7 @@ class Messages:
     input, after that; a gradient has the form of the tensor that it is the gradient of.
     """
 
-    def __init__(self, plan: Plan, world, clock):
+    def __init__(self, plan: Plan, world: World, clock: Clock):
         self._plan, self._clock = plan, clock
         self._group, self._device = world.group(), world.device
         self._forms: dict[tuple, dict[int, tuple]] = {}

@@ -17,20 +17,22 @@ from torch import Tensor, nn
 from weft.plan.comm import lower
 from weft.plan.pipeline import COMPUTE, RECEIVES, SENDS, Action, Plan, validate
 from weft.plan.timeline import Span, Timeline
-from weft.run.clock import Wall
+from weft.run.clock import Clock, Wall
 from weft.run.defer import Deferred, pay
 from weft.run.messages import DTYPES, Messages, check_messages, hoist
+from weft.run.world import World
 
 Pair = tuple[Tensor, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def run(
     plan: Plan,
     stages: Sequence[nn.Module],
     microbatches: Sequence[Pair],
-    loss: Callable[[Tensor, Tensor], Tensor],
-    world,
-    clock=None,
+    loss: Loss,
+    world: World,
+    clock: Clock | None = None,
     sends: str = "buffered",
 ) -> tuple[Tensor, Timeline]:
     """One step of a plan, all ranks together: (loss, timeline), the same on every rank.
@@ -58,7 +60,15 @@ class Pipeline:
     valid or the ranks, stages or microbatches do not match it.
     """
 
-    def __init__(self, plan, stages, loss, world, clock=None, sends="buffered"):
+    def __init__(
+        self,
+        plan: Plan,
+        stages: Sequence[nn.Module],
+        loss: Loss,
+        world: World,
+        clock: Clock | None = None,
+        sends: str = "buffered",
+    ):
         _check(plan, world, sends)
         lowered = plan if plan.lowered else lower(plan)
         check_messages(lowered)
@@ -215,7 +225,7 @@ class Pipeline:
 # --- what is checked ------------------------------------------------------------------------------
 
 
-def _check(plan: Plan, world, sends: str) -> None:
+def _check(plan: Plan, world: World, sends: str) -> None:
     if not isinstance(plan, Plan):
         raise ValueError(f"plan is {plan!r}, must be a weft.plan.pipeline.Plan")
     validate(plan)
@@ -225,7 +235,7 @@ def _check(plan: Plan, world, sends: str) -> None:
         raise ValueError(f"sends is {sends!r}, must be 'buffered' or 'rendezvous'")
 
 
-def _agree(plan: Plan, stages: Sequence[nn.Module], world, *others) -> None:
+def _agree(plan: Plan, stages: Sequence[nn.Module], world: World, *others) -> None:
     """What one rank has wrong, all ranks hear of: otherwise they would wait for it for ever."""
     mine = torch.tensor([crc32(repr((plan, *others)).encode()), len(stages)], dtype=torch.float64)
     for rank, (plan_of, stages_of) in enumerate(_everyones(mine, world).tolist()):
@@ -266,7 +276,7 @@ def _check_loss(loss: Tensor) -> None:
         raise ValueError(f"loss has shape {tuple(loss.shape)}, must be a scalar, shape ()")
 
 
-def _everyones(mine: Tensor, world) -> Tensor:
+def _everyones(mine: Tensor, world: World) -> Tensor:
     """Row r of the result is what rank r has.
 
     It is an all-gather. As an all-to-all of equal parts nobody passes on what others sent, so that

@@ -22,7 +22,7 @@ from weft.plan.pipeline import SCHEDULES, Plan
 from weft.plan.timeline import Timeline
 from weft.run.clock import Cpu, Unit, Wall
 from weft.run.pipeline import Pipeline
-from weft.run.world import launch
+from weft.run.world import World, launch
 
 CLOCKS = {"wall": Wall, "cpu": Cpu, "unit": Unit}
 LINES = 20  # how many losses are printed at most
@@ -64,7 +64,10 @@ def batches(training: Training, text: bytes) -> Iterator[list[tuple[Tensor, Tens
 
 
 def train(
-    world, training: Training, text: bytes, report: Callable[[int, float], None] | None = None
+    world: World,
+    training: Training,
+    text: bytes,
+    report: Callable[[int, float], None] | None = None,
 ) -> tuple[list[float], Timeline]:
     """One rank's part: the loss of every step, nats per byte, and the timeline of the last."""
     torch.manual_seed(training.seed)
@@ -202,7 +205,7 @@ def _listen(listener: Listener, show: Callable[[int, float], None]) -> None:
             show(*struct.unpack(REPORT, line.recv_bytes()))
 
 
-def _train_aloud(world, training: Training, text: bytes, door: str):
+def _train_aloud(world: World, training: Training, text: bytes, door: str):
     """`train`, with rank 0 reporting every loss at the door."""
     if world.rank:
         return train(world, training, text)
