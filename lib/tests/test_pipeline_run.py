@@ -135,14 +135,15 @@ def every_schedule(world) -> list[Fact]:
         mean = alone(other, microbatches)
         for sends in ("buffered", "rendezvous"):
             mine = [uneven(plan.stages)[stage] for stage in plan.stages_of(world.rank)]
-            pipeline = Pipeline(plan, mine, mse_loss, world, Unit(**COSTS), sends)
+            played = plan if sends == "buffered" else lower(plan)
+            pipeline = Pipeline(played, mine, mse_loss, world, Unit(**COSTS), sends)
             theirs = [other[stage] for stage in plan.stages_of(world.rank)]
             off, apart = 0.0, 0.0
             for step in (1, 2):
                 loss, timeline = pipeline.step(microbatches)
                 off = max(off, abs(loss - mean).item())
                 apart = max(apart, gap(mine, theirs, step))
-            simulated = simulate(plan if sends == "buffered" else lower(plan), **COSTS, sends=sends)
+            simulated = simulate(played, **COSTS, sends=sends)
             exact = sorted(timeline.spans) == sorted(simulated.spans)
             exact = exact and timeline.plan == simulated.plan
             peaks = timeline.peak_live == simulated.peak_live
@@ -408,6 +409,12 @@ def blocking(world, plan: Plan) -> float:
     return loss.item()
 
 
+def timed(world, plan: Plan):
+    mine = [uneven(plan.stages)[stage] for stage in plan.stages_of(world.rank)]
+    clock, microbatches = Unit(**COSTS), pairs(plan.m, plan.stages)
+    return run(plan, mine, microbatches, mse_loss, world, clock, sends="rendezvous")[1]
+
+
 def test_blocking_sends_deadlock_where_the_simulator_says_so():
     naive = lower(one_f_one_b(3, 4), fuse=False)
     with pytest.raises(Deadlock) as simulated:
@@ -416,6 +423,13 @@ def test_blocking_sends_deadlock_where_the_simulator_says_so():
         launch(blocking, 3, naive, timeout=4)
     hung = sorted(outcome.rank for outcome in ran.value.failures if outcome.kind == "hung")
     assert hung == [rank for rank, _ in simulated.value.blocked] == [0, 1, 2]
+
+
+def test_blocking_sends_of_a_plan_without_messages_are_in_the_naive_order():
+    plan = gpipe(3, 4)
+    timeline = launch(timed, 3, plan)[0]
+    assert timeline.plan == lower(plan, fuse=False)
+    assert sorted(timeline.spans) == sorted(simulate(plan, **COSTS, sends="rendezvous").spans)
 
 
 def test_blocking_sends_pass_where_the_simulator_says_so():
@@ -604,6 +618,26 @@ def test_every_clock_gives_one_timeline_that_obeys_the_plan():
     # Both read the same clock, so what is left is the error: at most half a round trip.
     assert here[3] == 0.0 and abs(there[3]) < 0.05
     assert timelines[3].makespan < 60
+
+
+def on_its_own_gpu(world) -> tuple:
+    plan, mine, theirs = zb_v(1, 3), uneven(2), uneven(2)
+    mine = [stage.to(world.device) for stage in mine]
+    mean = alone(theirs, pairs(3, 2))
+    pipeline = Pipeline(plan, mine, mse_loss, world)
+    pipeline.step(pairs(3, 2))
+    loss, timeline = pipeline.step(pairs(3, 2))
+    off = gap([stage.cpu() for stage in mine], theirs, times=2)
+    return world.device.type, max(abs(loss.cpu() - mean).item(), off), timeline
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_wall_clock_is_that_of_the_stream():
+    [(device, off, timeline)] = launch(on_its_own_gpu, 1)
+    assert device == "cuda" and off <= TOLERANCE
+    assert tuple(span.action for span in timeline.spans) == zb_v(1, 3).rows[0]
+    assert all(span.end > span.start for span in timeline.spans)
+    assert all(a.end <= b.start for a, b in pairwise(timeline.spans))
 
 
 def by_processor_time(world) -> list:

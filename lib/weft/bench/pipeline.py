@@ -35,7 +35,7 @@ PEERS = {  # ours -> theirs; with one stage per rank their interleaved zero bubb
     "dualpipe_v": "ScheduleDualPipeV",
 }
 CLOSED = ("gpipe", "one_f_one_b", "interleaved", "zb_h1")  # formulas for any durations
-OURS, THEIRS = "weft", "torch.distributed.pipelining"
+OURS, THEIRS = "weft", "torch"  # torch.distributed.pipelining
 
 
 class Sizes(NamedTuple):
@@ -94,9 +94,9 @@ def beside_torch(sizes: Sizes, progress: Progress) -> list[Result]:
         ours, theirs = ([time for r in rounds for time in r[name][who]] for who in (0, 1))
         ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
         results += [
-            Result.of(f"{name} step", OURS, "s", ours),
-            Result.of(f"{name} step", THEIRS, "s", theirs),
-            Result.of(f"{name} ratio", f"{OURS} / {THEIRS}", "1", ratios),
+            Result.of(name, OURS, "s", ours),
+            Result.of(name, THEIRS, "s", theirs),
+            Result.of(name, f"{OURS} / {THEIRS}", "1", ratios),
         ]
     return results
 
@@ -197,7 +197,7 @@ def beside_simulation(sizes: Sizes) -> list[Result]:
             "simulated": [simulate(step.plan, **mean).bubble for step, mean in steps],
             "measured": [step.bubble for step in timelines],
         }
-        results += [Result.of(f"{name} bubble", who, "1", b) for who, b in bubbles.items() if b]
+        results += [Result.of(name, who, "1", b) for who, b in bubbles.items() if b]
     return results
 
 

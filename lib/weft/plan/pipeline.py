@@ -98,6 +98,16 @@ class Plan:
             raise ValueError(f"rank is {rank}, must be from 0 to {self.p - 1}")
         return tuple(stage for stage, owner in enumerate(self.ranks) if owner == rank)
 
+    def exchange(self, rank: int, start: int) -> tuple[Action, ...]:
+        """The messages of a rank, from its row's `start` on, that are waited for together.
+
+        In a fused plan all up to the next piece of work, otherwise the one at `start`.
+        """
+        row, stop = self.rows[rank], start + 1
+        while self.lowered == "fused" and stop < len(row) and row[stop].kind not in COMPUTE:
+            stop += 1
+        return row[start:stop]
+
     @property
     def splits(self) -> bool:
         """Whether some backward is split into B and W."""

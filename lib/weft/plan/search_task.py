@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from weft.plan.pipeline import _check_sizes, one_f_one_b
-from weft.plan.simulate import Duration, _check_duration, _costs
+from weft.plan.simulate import Duration, check_duration, costs
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def task(
 ) -> Task:
     """Spread what is given over the stages; ValueError names what cannot be."""
     _check_sizes(p=p, m=m)
-    cost = _costs(one_f_one_b(p, 1), f, b, w)
-    _check_duration("c", c)
+    cost = costs(one_f_one_b(p, 1), f, b, w)
+    check_duration("c", c)
     if memory is None:
         memory = 2 * p
     limits = tuple(memory) if isinstance(memory, Sequence) else (memory,) * p

@@ -45,8 +45,8 @@ def simulate(
     if sends not in ("buffered", "rendezvous"):
         raise ValueError(f"sends is {sends!r}, must be 'buffered' or 'rendezvous'")
     validate(plan)
-    cost = _costs(plan, f, b, w)
-    _check_duration("c", c)
+    cost = costs(plan, f, b, w)
+    check_duration("c", c)
     if sends == "buffered":
         return _buffered(plan, cost, c)
     if not plan.lowered:
@@ -58,8 +58,8 @@ def simulate(
     return _rendezvous(plan, cost, c)
 
 
-def _costs(plan: Plan, f: Duration, b: Duration, w: Duration) -> dict[str, list[float]]:
-    """Seconds by kind and stage."""
+def costs(plan: Plan, f: Duration, b: Duration, w: Duration) -> dict[str, list[float]]:
+    """What each kind of action takes on each stage; ValueError where that makes no sense."""
     cost = {}
     for name, value in (("F", f), ("B", b), ("W", w)):
         by_stage = list(value) if isinstance(value, Sequence) else [value] * plan.stages
@@ -69,13 +69,14 @@ def _costs(plan: Plan, f: Duration, b: Duration, w: Duration) -> dict[str, list[
                 f"must have one for each of {plan.stages} stages"
             )
         for duration in by_stage:
-            _check_duration(name.lower(), duration)
+            check_duration(name.lower(), duration)
         cost[name] = [float(duration) for duration in by_stage]
     cost["BW"] = [x + y for x, y in zip(cost["B"], cost["W"], strict=True)]
     return cost
 
 
-def _check_duration(name: str, value: float) -> None:
+def check_duration(name: str, value: float) -> None:
+    """Raise ValueError unless `value` is a finite number that is not negative."""
     if not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ValueError(f"{name} is {value!r}, must be a finite number of at least 0")
 
@@ -163,7 +164,7 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
                 clock[rank] = end
                 at[rank] += 1
                 continue
-            exchange = _exchange(plan, row, at[rank])
+            exchange = plan.exchange(rank, at[rank])
             at[rank] += len(exchange)
             open_messages[rank] = len(exchange)
             for step in exchange:
@@ -172,11 +173,3 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
         raise Deadlock(plan, sorted((rank, action) for rank, action, _ in posted.values()))
     ordered = (sorted(row, key=lambda span: (span.start, span.end)) for row in spans)
     return Timeline(plan, tuple(span for row in ordered for span in row))
-
-
-def _exchange(plan: Plan, row: Sequence[Action], start: int) -> Sequence[Action]:
-    """The messages from `start` on that are waited for together."""
-    stop = start + 1
-    while plan.lowered == "fused" and stop < len(row) and row[stop].kind not in COMPUTE:
-        stop += 1
-    return row[start:stop]

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from weft.plan.pipeline import Action, Plan
-from weft.plan.simulate import Duration, _costs
+from weft.plan.simulate import Duration, costs
 from weft.plan.timeline import Timeline
 from weft.run.world import World
 
@@ -125,7 +125,7 @@ class Unit(Logical):
 
     def begin(self, plan: Plan, world: World) -> None:
         super().begin(plan, world)
-        self._cost = _costs(plan, *self._given)
+        self._cost = costs(plan, *self._given)
 
     def cost(self, action: Action) -> float:
         return self._cost[action.kind][action.stage]

@@ -54,7 +54,8 @@ class Pipeline:
 
     `clock`: a `weft.run.clock` clock, wall time if None. `sends`: with "buffered" sends travel by
     themselves and receives are posted ahead; with "rendezvous" both ends of a message wait until
-    it is through, and a plan that was lowered naively can then deadlock as the simulator says.
+    it is through. A plan that has not been lowered is then lowered naively, as the simulator does
+    it, and where the simulator raises Deadlock the run waits for ever.
 
     Raises ValueError, on all ranks and before the first message of a step, where the plan is not
     valid or the ranks, stages or microbatches do not match it.
@@ -70,7 +71,7 @@ class Pipeline:
         sends: str = "buffered",
     ):
         _check(plan, world, sends)
-        lowered = plan if plan.lowered else lower(plan)
+        lowered = plan if plan.lowered else lower(plan, fuse=sends == "buffered")
         check_messages(lowered)
         self.stages = dict(zip(plan.stages_of(world.rank), stages, strict=False))
         self.loss, self.world = loss, world
@@ -113,7 +114,7 @@ class Pipeline:
             if action.kind in COMPUTE:
                 self._compute(action)
             elif self._blocking:
-                exchange = self._exchange(row, at)
+                exchange = self.plan.exchange(self.world.rank, at)
                 self._pass_on(exchange)
                 at += len(exchange) - 1
             elif action.kind in SENDS:
@@ -182,13 +183,6 @@ class Pipeline:
         if message in self._made:  # by this rank's other stage, or it has come by rendezvous
             return self._made.pop(message)[0], None
         return self._messages.take(message)
-
-    def _exchange(self, row: Sequence[Action], start: int) -> Sequence[Action]:
-        """The messages from `start` on that are posted and waited for together."""
-        stop = start + 1
-        while self.plan.lowered == "fused" and stop < len(row) and row[stop].kind not in COMPUTE:
-            stop += 1
-        return row[start:stop]
 
     def _pass_on(self, exchange: Sequence[Action]) -> None:
         """Rendezvous: wait until all messages of an exchange are through."""
