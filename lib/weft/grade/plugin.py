@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         settings.register_profile(
             "weft",
+            derandomize=False,  # where CI is set, the default is to draw the same every time
             deadline=None,
             database=None,
             max_examples=50,
