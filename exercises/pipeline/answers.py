@@ -2,10 +2,7 @@
 
 A schedule is a list with one row per rank; a row lists that rank's actions in order, each as
 (kind, microbatch, stage). `Action("F", 0, 2)` from weft.plan.pipeline is such a triple, and so is
-the plain tuple ("F", 0, 2). `weft.plan.simulate.simulate` plays a plan; use it as you like:
-
-    plan = Plan("mine", p, m, v, tuple(map(tuple, rows)), looped(p, v))
-    print(text(simulate(plan)))
+the plain tuple ("F", 0, 2). README.md shows how to play and draw your rows while you work.
 
 The library's own schedules are closed while you are graded. Grade with `weft grade pipeline`.
 """

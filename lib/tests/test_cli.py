@@ -171,6 +171,13 @@ def test_a_closed_pipe_is_no_error(root):
     assert run.stdout.splitlines()[1] in ("0", "141")  # 0 where all of it fitted into the pipe
 
 
+def test_no_output_at_all_is_no_error(root):
+    command = f"'{sys.executable}' -m weft draw gpipe 2 2 >&-"
+    environment = os.environ | {"PYTHONPATH": str(root / "lib")}
+    run = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_the_code_of_a_closed_pipe(root):
     code = "import sys; from weft import cli; sys.exit(cli.main(['draw', 'gpipe', '2', '2']))"
     reading, writing = os.pipe()

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 from dataclasses import replace
 from math import isclose
 
@@ -272,6 +273,24 @@ def test_unequal_stages_take_their_own_durations():
     assert waits == [0] * 9  # the slowest stage, once fed, never waits
 
 
+def test_what_is_no_plan_is_said_to_be_none():
+    for call in (validate, simulate, lower):
+        with pytest.raises(ValueError, match="plan is 'gpipe', must be a Plan"):
+            call("gpipe")
+    rows = ((("F", 0, 0), ("BW", 0, 0)),)
+    with pytest.raises(ValueError, match=r"\('F', 0, 0\) on rank 0 is a tuple, must be an Action"):
+        validate(Plan("plain", 1, 1, 1, rows, (0,)))
+
+
+def test_durations_may_be_numpys_or_torchs():
+    numpy, torch = (pytest.importorskip(x, reason="its numbers") for x in ("numpy", "torch"))
+    plan, plain = gpipe(3, 2), simulate(gpipe(3, 2), f=[1, 2, 3], b=2, w=0.5, c=0.25)
+    for array in (numpy.array, torch.tensor):
+        times = {"f": array([1.0, 2.0, 3.0]), "b": array(2), "w": [array(0.5)] * 3}
+        assert simulate(plan, **times, c=array(0.25)).spans == plain.spans
+    assert simulate(plan, [1, 2, 3], numpy.int64(2), numpy.float32(0.5), 0.25).spans == plain.spans
+
+
 @pytest.mark.parametrize(
     "options, says",
     [
@@ -296,6 +315,26 @@ def test_a_circle_of_waits_is_a_deadlock_and_names_who_is_stuck():
     with pytest.raises(Deadlock, match="rank 0 at BW0, rank 1 at F1") as caught:
         simulate(Plan("circle", 2, 2, 1, rows, (0, 1)))
     assert caught.value.blocked == ((0, rows[0][1]), (1, rows[1][1]))
+    assert pickle.loads(pickle.dumps(caught.value)).blocked == caught.value.blocked
+
+
+def test_an_order_within_a_rank_can_deadlock_too_whatever_the_sends():
+    order = (Action("F", 0, 1), Action("F", 0, 0), Action("BW", 0, 0), Action("BW", 0, 1))
+    for sends in ("buffered", "rendezvous"):
+        with pytest.raises(Deadlock, match="rank 0 at F0") as caught:
+            simulate(Plan("backwards", 1, 1, 2, (order,), (0, 0)), sends=sends)
+        assert caught.value.blocked == ((0, order[0]),)
+
+
+def test_a_message_that_never_comes_or_is_not_made_yet_is_a_deadlock():
+    whole = lower(gpipe(2, 1))
+    (f, send, *rest), far = whole.rows
+    mute = replace(whole, rows=((f, *rest), far))
+    hasty = replace(whole, rows=((send, f, *rest), far))
+    deaf = replace(whole, rows=(whole.rows[0], tuple(a for a in far if a.kind in COMPUTE)))
+    for plan, stuck in ((mute, "rank 1 at RECV_F0"), (hasty, "rank 0 at SEND_F0"), (deaf, "at F0")):
+        with pytest.raises(Deadlock, match=stuck):
+            simulate(plan, sends="rendezvous")
 
 
 # --- lowering -------------------------------------------------------------------------------------
@@ -470,6 +509,13 @@ def test_the_trace_is_json_with_every_action_and_an_arrow_per_message(name, p, m
     hops = sum(a != b for a, b in zip(timeline.plan.ranks, timeline.plan.ranks[1:], strict=False))
     assert starts.keys() == finishes.keys() and len(starts) == 2 * hops * m
     assert all(finishes[i]["ts"] >= starts[i]["ts"] + 250 for i in starts)
+
+
+def test_the_trace_takes_times_as_seconds_unless_told_otherwise():
+    timeline = simulate(gpipe(1, 1), f=0.25)
+    for options, scale in (({}, 1e6), ({"unit": 1e-3}, 1e3)):
+        events = timeline.to_perfetto(**options)["traceEvents"]
+        assert [e["dur"] for e in events if e["ph"] == "X"] == [0.25 * scale, 2 * scale]
 
 
 def test_interleaved_on_one_stage_per_rank_is_1f1b():

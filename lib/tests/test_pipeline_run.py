@@ -278,6 +278,26 @@ def test_shared_and_frozen_layers():
         assert max(worst) <= TOLERANCE
 
 
+@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_a_weight_see_its_gradient(kind):
+    line, seen = nn.Linear(3, 4).double(), []
+    see = (lambda p: seen.append(p.grad)) if "post" in kind else seen.append
+    getattr(line.weight, kind)(see)
+    run(zb_h1(1, 2), [line], pairs(2, 1), mse_loss, HERE)
+    assert len(seen) == 2 and all(grad.shape == (4, 3) for grad in seen)
+
+
+def test_a_mode_without_gradients_around_a_step_is_not_for_it():
+    theirs, mine = uneven(1)[:1], uneven(1)[:1]
+    alone(theirs, pairs(2, 1))
+    microbatches = pairs(2, 1)
+    for mode in (torch.no_grad, torch.inference_mode):
+        mine[0].zero_grad()
+        with mode():
+            run(gpipe(1, 2), mine, microbatches, mse_loss, HERE)
+        assert gap(mine, theirs) <= TOLERANCE
+
+
 class Recomputed(nn.Sequential):
     def forward(self, x):
         return checkpoint(super().forward, x, use_reentrant=False)
@@ -465,7 +485,8 @@ def test_bad_input_is_refused_before_anything_is_sent():
     refused("microbatch 1 has .* like microbatch 0", microbatches=[(x, t), (x[1:], t[1:])])
     refused("microbatch 1 has .* like microbatch 0", microbatches=[(x, t), (x.float(), t)])
     refused("microbatch 1 is a Tensor, must be", microbatches=[(x, t), x])
-    refused("microbatch 0 must be a pair of tensors", microbatches=[(x, None), (x, None)])
+    refused("pair of tensors, got Tensor, NoneType", microbatches=[(x, None), (x, None)])
+    refused("loss has dtype torch.int64, must be", loss=lambda y, t: torch.tensor(3))
     refused("sends is 'late', must be 'buffered' or 'rendezvous'", sends="late")
     refused("f is -1", clock=Unit(f=-1))
     refused("loss has shape .*, must be a scalar", loss=lambda y, t: (y - t) ** 2)

@@ -25,6 +25,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    for name in ("stdout", "stderr"):  # None where the shell has closed it
+        setattr(sys, name, getattr(sys, name) or open(os.devnull, "w"))  # noqa: SIM115 (to the end)
     options = parser().parse_args(arguments)
     try:
         code = options.command(options)

@@ -47,6 +47,7 @@ def idle(
 
     f, b and w are the durations of a whole rank's share of one microbatch. For zb_h2 the clock of
     each rank starts at its own first action, as the paper counts; for all others at time zero.
+    The zero-bubble forms hold while w is longer than neither f nor b.
     Qi et al. 2024, table 2; Narayanan et al. 2021, section 2.2. zb_v holds for f = b = w.
     """
     waits = {

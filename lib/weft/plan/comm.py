@@ -37,9 +37,9 @@ def lower(plan: Plan, fuse: bool = True) -> Plan:
     F0 SEND_F0 F1 SEND_F1 RECV_B0 BW0 RECV_B1 BW1
     RECV_F0 F0 BW0 SEND_B0 RECV_F1 F1 BW1 SEND_B1
     """
+    validate(plan)
     if plan.lowered:
         raise ValueError(f"plan {plan.name} is lowered already ({plan.lowered})")
-    validate(plan)
     rows = _agreed(plan) if fuse else _naive(plan)
     return replace(plan, rows=rows, lowered="fused" if fuse else "naive")
 

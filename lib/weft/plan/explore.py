@@ -44,7 +44,7 @@ def _friendly(error: ValueError, p: int, m: int, schedule: str = "", v: int = 1,
     if min(p, m, v) < 1:
         return f"There is no picture: {error}."
     if m % p and (schedule == "interleaved" or v > 1):
-        near = max(p, round(m / p) * p)
+        near = max(p, m // p * p)
         return (
             f"Interleaving hands out microbatches in groups of p, so m has to be a multiple of "
             f"p = {p}: try m = {near}."
@@ -115,7 +115,7 @@ def durations(
     summary = (
         f"F = B = 1, W = {amount(w)}, one hop {amount(hop)}: makespan {amount(timeline.makespan)}, "
         f"of which each rank works {amount(max(timeline.busy))}; idle {percent(timeline.bubble)} "
-        f"of the total time"
+        f"of the total time, {percent(max(0.0, timeline.bubble_rate))} by each rank's own clock"
     )
     if schedule == "one_f_one_b":
         return draw.compare_svg([base], b_share=share, tips=False), summary + "."

@@ -413,6 +413,8 @@ def validate(plan: Plan) -> None:
     Says which action is missing, doubled, misplaced or too early. Whether ranks that each keep
     their own order can also wait for one another in a circle is `weft.plan.simulate`'s to find.
     """
+    if not isinstance(plan, Plan):
+        raise ValueError(f"plan is {plan!r}, must be a Plan")
     _check_sizes(p=plan.p, m=plan.m, v=plan.v)
     if len(plan.rows) != plan.p:
         raise ValueError(f"plan has {len(plan.rows)} rows, must have one per rank, p = {plan.p}")
@@ -427,6 +429,9 @@ def _validate_row(plan: Plan, rank: int, row: Sequence[Action]) -> None:
     before = {"F": None, "B": "F", "W": "B"}
     done = set()
     for action in row:
+        if not isinstance(action, Action):
+            kind = type(action).__name__
+            raise ValueError(f"{action!r} on rank {rank} is a {kind}, must be an Action")
         kind, microbatch, stage = action
         if plan.lowered and kind in SENDS + RECEIVES:
             continue

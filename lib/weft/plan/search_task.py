@@ -64,7 +64,7 @@ def task(
     """Spread what is given over the stages; ValueError names what cannot be."""
     _check_sizes(p=p, m=m)
     cost = costs(one_f_one_b(p, 1), f, b, w)
-    check_duration("c", c)
+    c = check_duration("c", c)
     if memory is None:
         memory = 2 * p
     limits = tuple(memory) if isinstance(memory, Sequence) else (memory,) * p

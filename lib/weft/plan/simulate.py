@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 
-from weft.plan.pipeline import COMPUTE, Action, Plan, validate
+from weft.plan.pipeline import COMPUTE, SENDS, Action, Plan, validate
 from weft.plan.timeline import Span, Timeline
 
 Duration = float | Sequence[float]
@@ -13,9 +13,12 @@ class Deadlock(RuntimeError):
     """No rank can go on. `blocked` lists (rank, the action that it is stuck at)."""
 
     def __init__(self, plan: Plan, blocked: Sequence[tuple[int, Action]]):
-        self.blocked = tuple(blocked)
+        self.plan, self.blocked = plan, tuple(blocked)
         stuck = ", ".join(f"rank {rank} at {action}" for rank, action in blocked)
         super().__init__(f"{plan.name} p={plan.p} m={plan.m} is deadlocked: {stuck}")
+
+    def __reduce__(self) -> tuple:
+        return Deadlock, (self.plan, self.blocked)
 
 
 def simulate(
@@ -46,7 +49,7 @@ def simulate(
         raise ValueError(f"sends is {sends!r}, must be 'buffered' or 'rendezvous'")
     validate(plan)
     cost = costs(plan, f, b, w)
-    check_duration("c", c)
+    c = check_duration("c", c)
     if sends == "buffered":
         return _buffered(plan, cost, c)
     if not plan.lowered:
@@ -62,23 +65,29 @@ def costs(plan: Plan, f: Duration, b: Duration, w: Duration) -> dict[str, list[f
     """What each kind of action takes on each stage; ValueError where that makes no sense."""
     cost = {}
     for name, value in (("F", f), ("B", b), ("W", w)):
+        value = _plain(value)
         by_stage = list(value) if isinstance(value, Sequence) else [value] * plan.stages
         if len(by_stage) != plan.stages:
             raise ValueError(
                 f"{name.lower()} has {len(by_stage)} durations, "
                 f"must have one for each of {plan.stages} stages"
             )
-        for duration in by_stage:
-            check_duration(name.lower(), duration)
-        cost[name] = [float(duration) for duration in by_stage]
+        cost[name] = [check_duration(name.lower(), duration) for duration in by_stage]
     cost["BW"] = [x + y for x, y in zip(cost["B"], cost["W"], strict=True)]
     return cost
 
 
-def check_duration(name: str, value: float) -> None:
-    """Raise ValueError unless `value` is a finite number that is not negative."""
+def _plain(value: Duration) -> Duration:
+    """The numbers and arrays of numpy and torch as Python's own."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def check_duration(name: str, value: float) -> float:
+    """The value as a float; ValueError unless it is a finite number that is not negative."""
+    value = _plain(value)
     if not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ValueError(f"{name} is {value!r}, must be a finite number of at least 0")
+    return float(value)
 
 
 def _buffered(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
@@ -135,6 +144,8 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
     posted: dict[tuple, tuple[int, Action, float]] = {}
     open_messages = [0] * plan.p  # how many of a rank's current exchange are not through
     freed = [0.0] * plan.p  # when the last message of its current exchange was
+    held = [set() for _ in range(plan.p)]  # the tensors that a rank has made or received
+    stuck = []  # ranks at an action that needs another tensor, which no waiting will bring
     awake = deque(range(plan.p))
 
     def post(rank: int, action: Action) -> None:
@@ -147,6 +158,7 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
         for who, what, start in ((rank, action, now), (other, its_action, since)):
             spans[who].append(Span(who, what, start, end))
             freed[who] = max(freed[who], end)
+            held[who].add(tag)
             open_messages[who] -= 1
         if open_messages[other] == 0:
             awake.append(other)
@@ -158,18 +170,32 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
         while at[rank] < len(row) and open_messages[rank] == 0:
             clock[rank] = max(clock[rank], freed[rank])
             action = row[at[rank]]
+            exchange = (action,) if action.kind in COMPUTE else plan.exchange(rank, at[rank])
+            lacking = [step for step in exchange if _lacks(plan, step, held[rank])]
+            if lacking:
+                stuck.append((rank, lacking[0]))
+                break
             if action.kind in COMPUTE:
+                held[rank].add((action.kind[0], action.stage, action.microbatch))
                 end = clock[rank] + cost[action.kind][action.stage]
                 spans[rank].append(Span(rank, action, clock[rank], end))
                 clock[rank] = end
                 at[rank] += 1
                 continue
-            exchange = plan.exchange(rank, at[rank])
             at[rank] += len(exchange)
             open_messages[rank] = len(exchange)
             for step in exchange:
                 post(rank, step)
-    if posted:
-        raise Deadlock(plan, sorted((rank, action) for rank, action, _ in posted.values()))
+    stuck += [(rank, action) for rank, action, _ in posted.values()]
+    if stuck:
+        raise Deadlock(plan, sorted(stuck))
     ordered = (sorted(row, key=lambda span: (span.start, span.end)) for row in spans)
     return Timeline(plan, tuple(span for row in ordered for span in row))
+
+
+def _lacks(plan: Plan, action: Action, held: set[tuple[str, int, int]]) -> bool:
+    """Whether an action needs a tensor that its rank has neither made nor received."""
+    if action.kind in SENDS:
+        return action.message not in held
+    source = action.source(plan.stages)
+    return source is not None and (*source, action.microbatch) not in held

@@ -87,11 +87,11 @@ class Timeline:
 
         return svg(self)
 
-    def to_perfetto(self, unit: float = 1e-6) -> dict:
+    def to_perfetto(self, unit: float = 1.0) -> dict:
         """The timeline in Chrome's trace-event form: open the JSON in ui.perfetto.dev.
 
-        One track per rank. One unit of the timeline's clock is shown as `unit` seconds: 1.0 for
-        measured seconds, and by default a microsecond for each unit of a simulation.
+        One track per rank. One unit of the timeline's clock is shown as `unit` seconds; times
+        are seconds unless told otherwise.
         """
         from weft.plan.trace import perfetto
 

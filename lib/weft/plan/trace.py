@@ -3,7 +3,7 @@
 from weft.plan.timeline import Timeline
 
 
-def perfetto(timeline: Timeline, unit: float = 1e-6) -> dict:
+def perfetto(timeline: Timeline, unit: float = 1.0) -> dict:
     """Trace events of a timeline, microseconds, one thread per rank.
 
     Complete events ("X") are the actions. A flow ("s" to "f") leads from the action that made a

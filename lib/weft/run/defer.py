@@ -25,8 +25,8 @@ class Deferred:
     the B, and hand that list to `pay` when its W comes.
     The gradients then land in .grad as autograd's would, added to what is there; a frozen weight
     gets none, and a weight that two layers share gets both parts. All other parameters
-    (embeddings, norms, subclasses of nn.Linear, anything under autocast) get their gradient in
-    the backward itself. Hooks on a deferred weight do not see its gradient.
+    (embeddings, norms, subclasses of nn.Linear, weights with hooks, anything under autocast) get
+    their gradient in the backward itself.
 
     Qi et al. 2024, section 2; their implementation calls it the weight-gradient store.
     """
@@ -54,7 +54,7 @@ class Deferred:
 
 @torch.no_grad()
 def pay(owed: Owed) -> None:
-    """Turn what a backward left behind into gradients of weights and biases, and empty it."""
+    """Turn what a backward left behind into gradients of weights and biases."""
     while owed:
         layer, x, grad = owed.pop()
         x, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
@@ -72,9 +72,15 @@ def pay(owed: Owed) -> None:
 def _forward(store: Deferred, layer: nn.Linear, x: Tensor) -> Tensor:
     weight, bias = layer.weight, layer.bias
     trains = weight.requires_grad or (bias is not None and bias.requires_grad)
-    if not (store.active and trains) or torch.is_autocast_enabled(x.device.type):
+    hooked = _hooked(weight) or (bias is not None and _hooked(bias))
+    if not (store.active and trains) or hooked or torch.is_autocast_enabled(x.device.type):
         return linear(x, weight, bias)
     return _Linear.apply(x, weight, bias, layer, store)
+
+
+def _hooked(parameter: Tensor) -> bool:
+    """Whether somebody wants to see its gradient when autograd has it."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 class _Linear(torch.autograd.Function):

@@ -101,7 +101,7 @@ class Pipeline:
         self._stamps: list = []
         known = self._messages.begin((microbatches[0][0].shape, microbatches[0][0].dtype))
         self.clock.begin(self.plan, self.world)
-        with torch.enable_grad(), self._deferred or nullcontext():
+        with torch.inference_mode(False), torch.enable_grad(), self._deferred or nullcontext():
             self._play(self._early if known else self._row)
         self._messages.finish()
         return self._gather()
@@ -253,7 +253,8 @@ def _check_microbatches(plan: Plan, microbatches: Sequence[Pair]) -> None:
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
             raise ValueError(f"microbatch {i} is a {type(pair).__name__}, must be (input, target)")
         if not all(isinstance(part, Tensor) for part in pair):
-            raise ValueError(f"microbatch {i} must be a pair of tensors, got {pair!r}")
+            kinds = ", ".join(type(part).__name__ for part in pair)
+            raise ValueError(f"microbatch {i} must be a pair of tensors, got {kinds}")
         form = [(tuple(part.shape), part.dtype) for part in pair]
         first = first or form
         if form != first:
@@ -268,6 +269,8 @@ def _check_loss(loss: Tensor) -> None:
         raise ValueError(f"loss is a {type(loss).__name__}, must be a tensor")
     if loss.dim():
         raise ValueError(f"loss has shape {tuple(loss.shape)}, must be a scalar, shape ()")
+    if loss.dtype not in DTYPES:
+        raise ValueError(f"loss has dtype {loss.dtype}, must be among {DTYPES}")
 
 
 def _everyones(mine: Tensor, world: World) -> Tensor:
