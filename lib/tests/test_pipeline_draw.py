@@ -682,7 +682,7 @@ def test_the_bubble_slider_names_both_definitions(p, m, v):
     assert picture is not None
     assert line.count(f"{100 * (p - 1) / (v * m + p - 1):.1f} %") == 2
     assert f"{100 * (p - 1) / (v * m):.1f} %" in line
-    assert "try m = 8" in explore.bubble(p=4, m=7, v=2)
+    assert "try m = 4" in explore.bubble(p=4, m=7, v=2)  # down: up may lie beyond the slider
 
 
 def test_the_duration_slider_takes_its_shares_in_percent():
@@ -691,6 +691,7 @@ def test_the_duration_slider_takes_its_shares_in_percent():
     base = simulate(one_f_one_b(4, 8), w=0.5, c=0.25)
     assert f"makespan {timeline.makespan:.4g}" in line
     assert f"1F1B is idle {100 * base.bubble:.1f} %" in line
+    assert f"{100 * timeline.bubble_rate:.1f} % by each rank's own clock" in line
 
 
 def test_sliders_answer_to_what_does_not_exist():
