@@ -466,7 +466,7 @@ def test_blocking_sends_pass_where_the_simulator_says_so():
 def refused(match: str, plan=None, count=None, microbatches=None, world=HERE, **others) -> None:
     """The executor refuses, on one process and without a process group: nothing was sent."""
     plan = gpipe(1, 2) if plan is None else plan
-    modules = uneven(1)[:1] * (1 if count is None else count)
+    modules = others.pop("stages", uneven(1)[:1] * (1 if count is None else count))
     microbatches = pairs(2, 1) if microbatches is None else microbatches
     loss = others.pop("loss", mse_loss)
     with pytest.raises(ValueError, match=match):
@@ -487,6 +487,11 @@ def test_bad_input_is_refused_before_anything_is_sent():
     refused("microbatch 1 is a Tensor, must be", microbatches=[(x, t), x])
     refused("pair of tensors, got Tensor, NoneType", microbatches=[(x, None), (x, None)])
     refused("loss has dtype torch.int64, must be", loss=lambda y, t: torch.tensor(3))
+    refused("loss is a NoneType, must be a function", loss=None)
+    refused("loss has no gradient, must depend", loss=lambda y, t: mse_loss(y, t).detach())
+    refused("stages is a Linear, must be a list of modules", stages=torch.nn.Linear(2, 2))
+    refused("stages has a NoneType in it, must be modules", stages=[None])
+    refused("microbatches is a generator, must be a list", microbatches=(x for x in "ab"))
     refused("sends is 'late', must be 'buffered' or 'rendezvous'", sends="late")
     refused("f is -1", clock=Unit(f=-1))
     refused("loss has shape .*, must be a scalar", loss=lambda y, t: (y - t) ** 2)

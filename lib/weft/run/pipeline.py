@@ -70,7 +70,7 @@ class Pipeline:
         clock: Clock | None = None,
         sends: str = "buffered",
     ):
-        _check(plan, world, sends)
+        _check(plan, stages, loss, world, sends)
         lowered = plan if plan.lowered else lower(plan, fuse=sends == "buffered")
         check_messages(lowered)
         self.stages = dict(zip(plan.stages_of(world.rank), stages, strict=False))
@@ -149,10 +149,12 @@ class Pipeline:
         if not isinstance(y, Tensor):
             raise ValueError(f"output of stage {stage} is a {type(y).__name__}, must be a tensor")
         if stage < self.plan.stages - 1:
+            _check_gradient(f"output of stage {stage}", x, self.stages[stage], y)
             self._alive[stage, microbatch] = x, y
             return y.detach()
         loss = self.loss(y, self._microbatches[microbatch][1].to(self.world.device))
         _check_loss(loss)
+        _check_gradient("loss", x, self.stages[stage], loss)
         self._losses.append(loss.detach())
         self._alive[stage, microbatch] = x, loss
         return None
@@ -219,7 +221,7 @@ class Pipeline:
 # --- what is checked ------------------------------------------------------------------------------
 
 
-def _check(plan: Plan, world: World, sends: str) -> None:
+def _check(plan: Plan, stages: Sequence[nn.Module], loss: Loss, world: World, sends: str) -> None:
     if not isinstance(plan, Plan):
         raise ValueError(f"plan is {plan!r}, must be a weft.plan.pipeline.Plan")
     validate(plan)
@@ -227,6 +229,13 @@ def _check(plan: Plan, world: World, sends: str) -> None:
         raise ValueError(f"plan has p = {plan.p} ranks, world has {world.size}: must be equal")
     if sends not in ("buffered", "rendezvous"):
         raise ValueError(f"sends is {sends!r}, must be 'buffered' or 'rendezvous'")
+    if not isinstance(stages, list | tuple | nn.ModuleList):
+        raise ValueError(f"stages is a {type(stages).__name__}, must be a list of modules")
+    for stage in stages:
+        if not isinstance(stage, nn.Module):
+            raise ValueError(f"stages has a {type(stage).__name__} in it, must be modules")
+    if not callable(loss):
+        raise ValueError(f"loss is a {type(loss).__name__}, must be a function (output, target)")
 
 
 def _agree(plan: Plan, stages: Sequence[nn.Module], world: World, *others) -> None:
@@ -246,6 +255,9 @@ def _agree(plan: Plan, stages: Sequence[nn.Module], world: World, *others) -> No
 
 
 def _check_microbatches(plan: Plan, microbatches: Sequence[Pair]) -> None:
+    if not isinstance(microbatches, list | tuple):
+        kind = type(microbatches).__name__
+        raise ValueError(f"microbatches is a {kind}, must be a list of (input, target) pairs")
     if len(microbatches) != plan.m:
         raise ValueError(f"microbatches has {len(microbatches)} pairs, plan has m = {plan.m}")
     first = None
@@ -271,6 +283,16 @@ def _check_loss(loss: Tensor) -> None:
         raise ValueError(f"loss has shape {tuple(loss.shape)}, must be a scalar, shape ()")
     if loss.dtype not in DTYPES:
         raise ValueError(f"loss has dtype {loss.dtype}, must be among {DTYPES}")
+
+
+def _check_gradient(name: str, x: Tensor, stage: nn.Module, made: Tensor) -> None:
+    """A detached tensor in the middle would leave all stages before it without a gradient."""
+    trains = x.requires_grad or any(weight.requires_grad for weight in stage.parameters())
+    if trains and not made.requires_grad:
+        raise ValueError(
+            f"{name} has no gradient, must depend on its stage's input and weights: "
+            f"is it detached, or made under no_grad?"
+        )
 
 
 def _everyones(mine: Tensor, world: World) -> Tensor:
