@@ -13,6 +13,7 @@ SMALL = Sizes(
     m=4,
     batch=2,
     config=Config(layers=4, width=8, heads=2, vocab=19, seq=5),
+    wide=Config(layers=4, width=8, heads=2, vocab=19, seq=5),
     warmup=1,
     repeats=3,
     rounds=1,
