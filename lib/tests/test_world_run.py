@@ -650,7 +650,8 @@ def test_failures_under_torchrun(tmp_path):
             try:
                 launch(work, 3, how)
             except RankFailed as failure:
-                print(failure.rank, failure.cause)
+                line = f"{failure.rank} {failure.cause}\\n"  # at once: three write to one pipe
+                print(line, end="")
         launch(work, 3, "hangs", timeout=3)
     """)  # fmt: skip
     done = torchrun(3, path)
