@@ -18,8 +18,9 @@ else
   PY := $(VENV)/bin/python
 endif
 PYTEST := $(PY) -m pytest -c lib/pyproject.toml --rootdir . -o junit_family=xunit1
-BOTH_CORES := -n 2 --dist loadfile
+BOTH_CORES := -n 2 --dist loadfile --no-loadscope-reorder
 TESTS := lib/tests lib/weft --doctest-modules
+LABS := notebooks --nbval --nbval-sanitize-with notebooks/sanitize.cfg
 BOOK_TESTS := $(wildcard lib/tests/test_book_*.py)
 REPORTS := _build/tests
 # pytest ends with 5 where nothing was marked; the census at the end knows what had to run.
@@ -76,10 +77,8 @@ test: setup ## every test there is
 	@$(PY) lib/tests/census.py $(REPORTS)
 
 test-all: check book browser
-	$(PYTEST) $(BOTH_CORES) -m "not alone" --junit-xml $(REPORTS)/lib.xml $(TESTS)
+	$(PYTEST) $(BOTH_CORES) -m "not alone" --junit-xml $(REPORTS)/most.xml $(TESTS) $(LABS)
 	$(PYTEST) -m alone --junit-xml $(REPORTS)/alone.xml lib/tests $(OR_NONE)
-	$(PYTEST) $(BOTH_CORES) --junit-xml $(REPORTS)/notebooks.xml \
-	    --nbval --nbval-sanitize-with notebooks/sanitize.cfg notebooks
 
 # What a topic thinks, draws, searches for and asks in its page-tier exercises needs no torch.
 PLAN_TESTS := $(foreach what,plan draw search exercises,$(wildcard lib/tests/test_*_$(what).py))
@@ -93,7 +92,7 @@ test-lib: setup ## unit, property, doctest and multi-process tests, exercises an
 	$(PYTEST) -m alone lib/tests $(OR_NONE)
 
 test-notebooks: setup ## every cell of every notebook, outputs compared
-	$(PYTEST) $(BOTH_CORES) --nbval --nbval-sanitize-with notebooks/sanitize.cfg notebooks
+	$(PYTEST) $(BOTH_CORES) $(LABS)
 
 test-book: setup book browser ## links, and the pages in a browser
 	$(PYTEST) $(BOTH_CORES) $(BOOK_TESTS)

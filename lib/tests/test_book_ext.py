@@ -12,11 +12,11 @@ from book_site import ROOT, small_book
 
 from weft.bench.record import Record, Result
 from weft.plan.bubble import fraction
-from weft.plan.explore import schedule
+from weft.plan.explore_pipeline import schedule
 
 PLAN = {"schedule": "gpipe", "p": 3, "m": 2}
 SLIDERS = """\
-```{explore} explore.schedule
+```{explore} explore_pipeline.schedule
 :name: fig-small
 :caption: A caption with {calc}`bubble.fraction(p=3, m=2):.0%` in it.
 :alt: What the picture shows.
@@ -219,9 +219,9 @@ BAD = {
     "```{picture} draw.svg(1, 2)\n:caption: c\n:alt: a\n```": "fails: AttributeError",
     "```{picture} draw.svg(simulate(gpipe(2, 2)))\n:alt: a\n```": "it has no :caption:",
     SLIDERS.replace(":alt: What the picture shows.\n", ""): "it has no :alt:",
-    SLIDERS.replace("explore.schedule", "explore.gone"): "has no attribute 'gone'",
-    SLIDERS.replace("explore.schedule", "pipeline.gpipe"): "unexpected keyword argument",
-    SLIDERS.replace("explore.schedule", "schedule"): "`schedule` is not MODULE.FUNCTION",
+    SLIDERS.replace("_pipeline.schedule", "_pipeline.gone"): "has no attribute 'gone'",
+    SLIDERS.replace("explore_pipeline.schedule", "pipeline.gpipe"): "unexpected keyword argument",
+    SLIDERS.replace("explore_pipeline.schedule", "schedule"): "`schedule` is not MODULE.FUNCTION",
     SLIDERS.replace("2..3 = 3", "2..3 = 9"): "default `9` is not one of 2, 3",
     SLIDERS.replace("2..3 = 3", "3..2"): "`3..2` does not go from low to high",
     SLIDERS.replace("2..3 = 3", "2..x"): "`2..x` is not a range",

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.plan import bubble, draw, draw_bubble, draw_ledger, explore, svg
+from weft.plan import bubble, draw, draw_bubble, draw_ledger, svg
+from weft.plan import explore_pipeline as explore
 from weft.plan.comm import lower
 from weft.plan.ledger import ledger, live
 from weft.plan.pipeline import SCHEDULES, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
@@ -293,7 +294,7 @@ def test_ids_differ_where_pictures_differ_and_only_there():
 
 def test_pictures_do_not_depend_on_the_order_of_a_hash_table():
     code = (
-        "from weft.plan import draw, explore\n"
+        "from weft.plan import draw, explore_pipeline as explore\n"
         "from weft.plan.pipeline import zb_v\n"
         "from weft.plan.simulate import simulate\n"
         "t = simulate(zb_v(3, 7), w=0.4, c=0.1)\n"

@@ -1,6 +1,7 @@
-"""What the sliders of the book move: a few numbers in, a picture and one line of results out.
+"""What a slider of the book moves: a few choices in, a picture over one line of results out.
 
-Each function takes whole numbers and strings by keyword and returns HTML. The book calls them
+The functions themselves stand in explore_<topic>.py. Each takes whole numbers and strings by
+keyword and returns a picture and a sentence; `explored` makes HTML of the two. The book calls them
 when it is built and again in the reader's browser, so a choice that does not exist gives a
 sentence instead of an error.
 """
@@ -10,18 +11,22 @@ from functools import wraps
 from html import escape
 from inspect import signature
 
-from weft.plan import draw, draw_bubble
-from weft.plan.bubble import fraction, overhead
-from weft.plan.pipeline import SCHEDULES, Plan, one_f_one_b
-from weft.plan.simulate import simulate
-from weft.plan.svg import amount, percent
-from weft.plan.timeline import Timeline
-
 NO_BREAK = "\u00a0"
 
 
-def _explored(function: Callable[..., tuple[str, str]]) -> Callable[..., str]:
-    """Set a picture over its summary, or say why there is none."""
+def no_picture(error: ValueError, **choices: int | str) -> str:
+    """Why there is nothing to see."""
+    return f"There is no picture: {error}."
+
+
+def explored(
+    function: Callable[..., tuple[str, str]], explain: Callable[..., str] = no_picture
+) -> Callable[..., str]:
+    """Set a picture over its summary, or say why there is none.
+
+    `explain` turns the ValueError and the choices that led to it into a sentence, which should
+    name the slider to move.
+    """
 
     @wraps(function)
     def box(**choices: int | str) -> str:
@@ -30,109 +35,10 @@ def _explored(function: Callable[..., tuple[str, str]]) -> Callable[..., str]:
         try:
             picture, summary = function(**chosen.arguments)
         except ValueError as error:
-            return f"<p class='weft-summary'>{escape(_friendly(error, **chosen.arguments))}</p>"
+            return f"<p class='weft-summary'>{escape(explain(error, **chosen.arguments))}</p>"
         return (
             f"<div class='weft-scroll' style='overflow-x:auto' tabindex='0'>{picture}</div>"
             f"<p class='weft-summary'>{escape(summary).replace(' %', NO_BREAK + '%')}</p>"
         )
 
     return box
-
-
-def _friendly(error: ValueError, p: int, m: int, schedule: str = "", v: int = 1, **_) -> str:
-    """Why there is nothing to see, and which slider to move."""
-    if min(p, m, v) < 1:
-        return f"There is no picture: {error}."
-    if m % p and (schedule == "interleaved" or v > 1):
-        near = max(p, m // p * p)
-        return (
-            f"Interleaving hands out microbatches in groups of p, so m has to be a multiple of "
-            f"p = {p}: try m = {near}."
-        )
-    if schedule == "dualpipe_v" and m < 2 * p:
-        return (
-            f"DualPipeV fills the pipeline from both ends and needs at least 2 p = {2 * p} "
-            f"microbatches: move m up, or p down."
-        )
-    return f"There is no picture: {error}."
-
-
-def _plan(schedule: str, p: int, m: int) -> Plan:
-    if schedule not in SCHEDULES:
-        raise ValueError(f"schedule is {schedule!r}, must be one of {', '.join(SCHEDULES)}")
-    return SCHEDULES[schedule](p, m)
-
-
-def _play(plan: Plan, w: float = 1.0, hop: float = 0.0) -> Timeline:
-    """Simulate with one unit for the forward of a whole rank, however many stages it holds."""
-    return simulate(plan, f=1 / plan.v, b=1 / plan.v, w=w / plan.v, c=hop)
-
-
-def _memory(timeline: Timeline) -> str:
-    """The peak of the fullest rank, in microbatches through all of a rank's stages."""
-    return amount(max(timeline.peak_live) / timeline.plan.v)
-
-
-@_explored
-def schedule(schedule: str = "one_f_one_b", p: int = 4, m: int = 8) -> tuple[str, str]:
-    """The schedule grid at F = B = W, on a time axis that all schedules of one p and m share."""
-    timeline = _play(_plan(schedule, p, m))
-    longest = 3.0 * (m + p - 1)
-    summary = (
-        f"Makespan {amount(timeline.makespan)}, of which each rank works {3 * m}: idle "
-        f"{percent(timeline.bubble)} of the total time. The fullest rank keeps the activations of "
-        f"{_memory(timeline)} microbatches."
-    )
-    return draw.svg(timeline, until=longest, tips=False), summary
-
-
-@_explored
-def bubble(p: int = 4, m: int = 8, v: int = 1) -> tuple[str, str]:
-    """The bubble over m, closed form and simulations, with one choice of m and v marked."""
-    if v > 1 and m % p:
-        raise ValueError(f"m is {m}, must be a multiple of p = {p} for interleaving")
-    formula, played = fraction(p, m, v), draw_bubble.simulated(p, m, v)
-    summary = (
-        f"Idle over total time, (p − 1) / (v m + p − 1) = {p - 1} / {v * m + p - 1} = "
-        f"{percent(formula)}; simulated {percent(played)}. As idle over ideal time the same "
-        f"bubble is {percent(overhead(p, m, v))}."
-    )
-    return draw.bubble_svg(p, m, v), summary
-
-
-@_explored
-def durations(
-    schedule: str = "zb_h1", p: int = 4, m: int = 8, w_percent: int = 100, hop_percent: int = 0
-) -> tuple[str, str]:
-    """A schedule below 1F1B where W takes a share of F, and a message between ranks another.
-
-    Both shares are in percent of the forward of a whole rank; B takes as long as F.
-    """
-    w, hop = w_percent / 100, hop_percent / 100
-    timeline = _play(_plan(schedule, p, m), w, hop)
-    base = _play(one_f_one_b(p, m), w, hop)
-    share = 1 / (1 + w)
-    summary = (
-        f"F = B = 1, W = {amount(w)}, one hop {amount(hop)}: makespan {amount(timeline.makespan)}, "
-        f"of which each rank works {amount(max(timeline.busy))}; idle {percent(timeline.bubble)} "
-        f"of the total time, {percent(max(0.0, timeline.bubble_rate))} by each rank's own clock"
-    )
-    if schedule == "one_f_one_b":
-        return draw.compare_svg([base], b_share=share, tips=False), summary + "."
-    return (
-        draw.compare_svg([base, timeline], b_share=share, tips=False),
-        f"{summary}, where 1F1B is idle {percent(base.bubble)}.",
-    )
-
-
-@_explored
-def memory(schedule: str = "one_f_one_b", p: int = 4, m: int = 8) -> tuple[str, str]:
-    """The activations that each rank holds over time, on axes that all schedules share."""
-    timeline = _play(_plan(schedule, p, m))
-    peaks = ", ".join(amount(peak / timeline.plan.v) for peak in timeline.peak_live)
-    summary = (
-        f"Peaks by rank: {peaks} microbatches. All {m} at once would be GPipe. Makespan "
-        f"{amount(timeline.makespan)}, idle {percent(timeline.bubble)} of the total time."
-    )
-    longest = 3.0 * (m + p - 1)
-    return draw.live_svg(timeline, until=longest, most=float(m)), summary
