@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from weft.plan.pipeline import _check_sizes, one_f_one_b
+from weft.plan.arguments import plain, sizes
+from weft.plan.pipeline import one_f_one_b
 from weft.plan.simulate import Duration, check_duration, costs
 
 
@@ -62,21 +63,18 @@ def task(
     kept: float,
 ) -> Task:
     """Spread what is given over the stages; ValueError names what cannot be."""
-    _check_sizes(p=p, m=m)
+    p, m = sizes(p=p, m=m)
     cost = costs(one_f_one_b(p, 1), f, b, w)
     c = check_duration("c", c)
-    if memory is None:
-        memory = 2 * p
+    memory = 2 * p if memory is None else plain(memory)
     limits = tuple(memory) if isinstance(memory, Sequence) else (memory,) * p
     if len(limits) != p:
         raise ValueError(f"memory has {len(limits)} limits, must have one for each of {p} ranks")
-    for limit in limits:
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise ValueError(
-                f"memory is {limit!r}, must be a whole number of at least 1: "
-                "a rank has to hold one activation to run at all"
-            )
+    try:
+        limits = tuple(min(*sizes(memory=limit), m) for limit in limits)
+    except ValueError as error:
+        raise ValueError(f"{error}: a rank has to hold one activation to run at all") from None
+    kept = plain(kept)
     if not isinstance(kept, int | float) or not 0 <= kept <= 1:
         raise ValueError(f"kept is {kept!r}, must be a share from 0 to 1")
-    limits = tuple(min(limit, m) for limit in limits)
     return Task(p, m, *(tuple(cost[kind]) for kind in "FBW"), float(c), limits, float(kept))

@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Sequence
 
-from weft.plan.pipeline import COMPUTE, SENDS, Action, Plan, validate
+from weft.plan.arguments import plain
+from weft.plan.pipeline import COMPUTE, Action, Plan, validate
 from weft.plan.timeline import Span, Timeline
 
 Duration = float | Sequence[float]
@@ -53,9 +54,7 @@ def simulate(
     if sends == "buffered":
         return _buffered(plan, cost, c)
     if not plan.lowered:
-        from weft.plan.comm import (
-            lower,
-        )  # comm orders its messages by this very simulation
+        from weft.plan.comm import lower  # which orders its messages by this very simulation
 
         plan = lower(plan, fuse=False)
     return _rendezvous(plan, cost, c)
@@ -65,7 +64,7 @@ def costs(plan: Plan, f: Duration, b: Duration, w: Duration) -> dict[str, list[f
     """What each kind of action takes on each stage; ValueError where that makes no sense."""
     cost = {}
     for name, value in (("F", f), ("B", b), ("W", w)):
-        value = _plain(value)
+        value = plain(value)
         by_stage = list(value) if isinstance(value, Sequence) else [value] * plan.stages
         if len(by_stage) != plan.stages:
             raise ValueError(
@@ -77,14 +76,9 @@ def costs(plan: Plan, f: Duration, b: Duration, w: Duration) -> dict[str, list[f
     return cost
 
 
-def _plain(value: Duration) -> Duration:
-    """The numbers and arrays of numpy and torch as Python's own."""
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
 def check_duration(name: str, value: float) -> float:
     """The value as a float; ValueError unless it is a finite number that is not negative."""
-    value = _plain(value)
+    value = plain(value)
     if not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ValueError(f"{name} is {value!r}, must be a finite number of at least 0")
     return float(value)
@@ -170,18 +164,17 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
         while at[rank] < len(row) and open_messages[rank] == 0:
             clock[rank] = max(clock[rank], freed[rank])
             action = row[at[rank]]
-            exchange = (action,) if action.kind in COMPUTE else plan.exchange(rank, at[rank])
-            lacking = [step for step in exchange if _lacks(plan, step, held[rank])]
-            if lacking:
-                stuck.append((rank, lacking[0]))
-                break
             if action.kind in COMPUTE:
+                if _lacks(plan, action, held[rank]):
+                    stuck.append((rank, action))
+                    break
                 held[rank].add((action.kind[0], action.stage, action.microbatch))
                 end = clock[rank] + cost[action.kind][action.stage]
                 spans[rank].append(Span(rank, action, clock[rank], end))
                 clock[rank] = end
                 at[rank] += 1
                 continue
+            exchange = plan.exchange(rank, at[rank])
             at[rank] += len(exchange)
             open_messages[rank] = len(exchange)
             for step in exchange:
@@ -195,7 +188,5 @@ def _rendezvous(plan: Plan, cost: dict[str, list[float]], c: float) -> Timeline:
 
 def _lacks(plan: Plan, action: Action, held: set[tuple[str, int, int]]) -> bool:
     """Whether an action needs a tensor that its rank has neither made nor received."""
-    if action.kind in SENDS:
-        return action.message not in held
     source = action.source(plan.stages)
     return source is not None and (*source, action.microbatch) not in held

@@ -1,0 +1,181 @@
+"""compile_for and the interpreter switch: what they build, what they refuse, who decides."""
+
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import weft.kernels
+from weft.kernels import Compiled, Pass, compile_for
+from weft.kernels.compile import TARGETS
+
+TOY = '''
+"""A product of two tiles, in a module that another process can import."""
+import triton
+import triton.language as tl
+from weft.kernels import Pass
+
+@triton.jit
+def product(p_a, p_b, p_c, stride, N: tl.constexpr, BROKEN: tl.constexpr):
+    o = tl.arange(0, N)
+    o_tile = o[:, None] * stride + o[None, :]
+    b = tl.dot(tl.load(p_a + o_tile), tl.load(p_b + o_tile))
+    if BROKEN:
+        b = tl.dot(b, o)
+    tl.store(p_c + o_tile, tl.exp2(b))
+
+SIGNATURE = {"p_a": "*bf16:16", "p_b": "*bf16:16", "p_c": "*fp32:16", "stride": "i32:16"}
+
+def one(broken=False, **more):
+    constexprs = {"N": 64, "BROKEN": broken} | more
+    return Pass("forward", product, SIGNATURE, constexprs, {"num_warps": 4})
+
+def passes(target):
+    if target == "sm_80":
+        raise ValueError("target is 'sm_80'; the toy has passes for sm_90 and sm_100")
+    return (one(),)
+
+def face(): pass
+def broken(): pass
+def stranger(): pass
+broken.passes = lambda target: (one(broken=True),)
+stranger.passes = lambda target: (one(M=3),)
+'''
+SWITCH = """
+import sys
+{before}
+from weft.kernels import compile
+from triton.language import zeros
+import triton, triton.language as tl
+print(type(tl.zeros).__name__, zeros is tl.zeros, type(tl.sum).__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toys")
+    (folder / "weft_toy.py").write_text(TOY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield importlib.import_module("weft_toy")
+        sys.modules.pop("weft_toy")
+
+
+@pytest.fixture(scope="module")
+def built(toy):
+    (one,) = compile_for(toy.face, "sm_90")
+    return one
+
+
+def test_a_tile_product_becomes_tensor_core_instructions(built):
+    assert isinstance(built, Compiled) and built.name == "forward"
+    assert built.count("HGMMA") > 0 and built.count("wgmma.mma_async") > 0
+    assert built.count("HMMA") == 0 and built.count("LDL") == built.count("STL") == 0
+    assert built.spills == 0 and 0 < built.registers < 256
+    assert built.shared_bytes >= 2 * 64 * 64 * 2  # both factors, two bytes an element
+    assert ".target sm_90a" in built.ptx and "EF_CUDA_SM90" in built.sass
+
+
+def test_the_machine_code_has_one_exponential_for_each_element(built):
+    assert built.count("MUFU.EX2") == built.count("MUFU") == 64 * 64 / 128  # threads
+    assert built.count("ex2.approx") == 32 and built.count("ex2.appr") == 0
+
+
+def test_the_compiler_works_though_the_interpreter_is_on_here(toy, built):
+    if os.environ.get("TRITON_INTERPRET") == "1":  # this machine has no GPU, and nobody said no
+        assert type(toy.product).__name__ == "InterpretedFunction"
+    assert built.sass
+
+
+def test_what_was_built_is_remembered(toy, built, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a second process was started")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    assert compile_for(toy.face, "sm_90") == [built]
+    with pytest.raises(AssertionError, match="second process"):
+        compile_for(toy.face, "sm_100")
+
+
+def test_a_summary_for_people(built):
+    text, html = str(built), built._repr_html_()
+    assert text.splitlines()[0] == "forward"
+    for words in (f"{built.count('HGMMA')} HGMMA", "32 MUFU", f"{built.shared_bytes:,} bytes"):
+        assert words in text and words in html
+    assert "local memory" not in text and "none" in text
+    spilled = Compiled("<a>", "", "/*0000*/ STL [R1], R2 ;\n/*0010*/ LDL R2, [R1] ;", 255, 8, 0)
+    assert "8 bytes per thread" in str(spilled) and "1 LDL, 1 STL" in str(spilled)
+    assert "<a>" not in spilled._repr_html_()
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_90a", "90", 90, "", None])
+def test_an_unknown_target_is_named(toy, target):
+    with pytest.raises(ValueError, match=r"target is .*; it must be one of sm_80, sm_90, sm_100"):
+        compile_for(toy.face, target)
+
+
+@pytest.mark.parametrize("kernel", [os.getcwd, pytest.raises])
+def test_a_function_without_passes_is_named(kernel):
+    with pytest.raises(ValueError, match=rf"kernel is .*{kernel.__name__}.* no passes|must be a"):
+        compile_for(kernel, "sm_90")
+
+
+@pytest.mark.parametrize("kernel", [lambda: 0, "attention", None, 3, weft.kernels])
+def test_what_is_no_function_of_a_module_is_refused(kernel):
+    with pytest.raises(ValueError, match="must be a function at the top of a module"):
+        compile_for(kernel, "sm_90")
+
+
+def test_a_target_that_the_face_does_not_know_is_its_own_complaint(toy):
+    with pytest.raises(ValueError, match="the toy has passes for sm_90 and sm_100"):
+        compile_for(toy.face, "sm_80")
+
+
+def test_what_the_compiler_refuses_is_told(toy):
+    with pytest.raises(RuntimeError, match=r"weft_toy\.broken does not compile for sm_90: \S") as e:
+        compile_for(toy.broken, "sm_90")
+    assert "tl.dot(b, o)" in e.value.__notes__[0]
+    with pytest.raises(RuntimeError, match=r"stranger does not .* arguments \['M'\]"):
+        compile_for(toy.stranger, "sm_90")
+
+
+def faces():
+    """Each function of weft.kernels that can be compiled, by its full name."""
+    for found in pkgutil.iter_modules(weft.kernels.__path__):
+        module = importlib.import_module(f"weft.kernels.{found.name}")
+        if hasattr(module, "passes"):
+            yield module
+
+
+@pytest.mark.parametrize("module", list(faces()), ids=lambda m: m.__name__.rpartition(".")[2])
+def test_every_kernel_of_the_book_lists_passes(module):
+    targets = []
+    for target in TARGETS:
+        try:
+            listed = module.passes(target)
+        except ValueError as error:
+            assert target in str(error)
+            continue
+        targets.append(target)
+        names = [one.name for one in listed]
+        assert names and len(set(names)) == len(names)
+        assert all(isinstance(one, Pass) for one in listed)
+    assert targets
+
+
+LATE = "import triton.language as tl; from triton.language import sum"
+
+
+@pytest.mark.parametrize(
+    ("switch", "before"), [(None, ""), (None, LATE), ("0", ""), ("0", LATE), ("1", "")]
+)
+def test_who_decides_whether_kernels_are_interpreted(switch, before):
+    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    env |= {"CUDA_VISIBLE_DEVICES": ""} | ({} if switch is None else {"TRITON_INTERPRET": switch})
+    command = [sys.executable, "-c", SWITCH.format(before=before)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    kind = "JITFunction" if switch == "0" else "InterpretedFunction"
+    assert (done.stdout, done.stderr) == (f"{kind} True {kind}\n", "")

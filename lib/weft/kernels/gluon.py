@@ -1,0 +1,92 @@
+"""Gluon as the kernels of this book spell it, whichever Triton is installed.
+
+Gluon is Triton's lower floor: the same Python, but layouts, shared memory, barriers and
+asynchronous copies are in the hands of the one who writes. Its names still move. Triton 3.6
+(torch 2.10 and 2.11) has no `gl.barrier`, wants registers named for every worker and calls a bulk
+copy `async_copy_global_to_shared`, which 3.8 shortens to `async_load`. This file is the only one
+that knows; a kernel imports from here alone.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import hopper
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+__all__ = [
+    "TensorDescriptor", "arrive", "barriers", "expect", "fence", "gl", "jit", "register_a",
+    "scores", "sync", "tma_load", "tma_store", "tma_store_wait", "wait", "wgmma", "wgmma_wait",
+    "where_at_most", "workers",
+]  # fmt: skip
+
+jit = gluon.jit
+
+# Tensor cores: a warpgroup (128 threads) issues a product and goes on; later it waits until at
+# most so many are still under way. The right factor lies in shared memory, the left one there or
+# in registers, the sum in registers.
+wgmma = hopper.warpgroup_mma
+wgmma_wait = hopper.warpgroup_mma_wait
+
+# The copy engine (TMA): one thread asks for a tile of a tensor that a descriptor describes, and
+# what lies outside of the tensor arrives as zeros, or is not stored.
+tma_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
+tma_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
+tma_store_wait = hopper.tma.store_wait
+
+# Barriers in shared memory. One has a phase, 0 at first. `wait(bar, phase)` returns once that phase
+# is over; waiting for phase 1 of a fresh barrier returns at once, as if a phase 1 had come before.
+# A phase ends with the last of the arrivals that it was made for, and with the last of the bytes
+# that `expect`, itself an arrival, has announced.
+wait = hopper.mbarrier.wait
+expect = hopper.mbarrier.expect
+arrive = hopper.mbarrier.arrive
+
+# What threads have stored into shared memory, seen by the copy engine and by the tensor cores.
+fence = hopper.fence_async_shared
+
+# All warps of a partition meet.
+sync = getattr(gl, "barrier", None) or gl.thread_barrier
+
+# Split the block's warps: the first function goes on in its own, the others in further warps, each
+# with so many registers per thread; the first gets what is left.
+workers = gl.warp_specialize
+
+_init = hopper.mbarrier.init
+_Layout = hopper.mbarrier.MBarrierLayout
+
+
+@jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """A row of fresh barriers; a phase of each ends after so many arrivals."""
+    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], _Layout())
+    for i in gl.static_range(COUNT):
+        _init(made.index(i), count=ARRIVALS)
+    return made
+
+
+@gluon.constexpr_function
+def scores(WARPS, COLUMNS, BITS=16):
+    """The layout in registers of a sum: 16 rows to a warp, as many columns as one product takes."""
+    return gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, COLUMNS, 256 // BITS])
+
+
+@gluon.constexpr_function
+def register_a(SUM, BITS=16):
+    """The layout in registers of the left factor of a product whose sum has the layout SUM."""
+    return gl.DotOperandLayout(operand_index=0, parent=SUM, k_width=32 // BITS)
+
+
+@jit
+def where_at_most(b, o_a, o_b):
+    """b where o_a <= o_b, else -inf: two instructions for each element.
+
+    Said with gl.where, the compiler packs the answers of all elements into words and takes them
+    apart again, which costs three times as much, and registers that are needed.
+    """
+    return gl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.le.s32 p, $2, $3; selp.f32 $0, $1, 0fFF800000, p; }",
+        "=f,f,r,r",
+        [b, o_a, o_b],
+        dtype=gl.float32,
+        is_pure=True,
+        pack=1,
+    )

@@ -1,0 +1,120 @@
+"""Triton's interpreter, mended: bfloat16 has to round as on a GPU, and a call has to be quick.
+
+Seen in Triton 3.6 and 3.7. The interpreter keeps a bfloat16 as the 16 bits it is made of. It
+multiplies and adds those bits as if they were integers, in tl.dot too, and cuts a float32 off
+where a GPU rounds to the nearest: a kernel that is right on a GPU would be wrong on a laptop.
+And when one kernel calls another, tl.sum for one, it searches all of triton.language for what to
+replace, though it has replaced it already.
+"""
+
+from functools import wraps
+
+import torch
+
+DONE = "weft_mended"
+
+
+def mend() -> None:
+    """Mend the interpreter of this process; doing it twice changes nothing."""
+    mend_bfloat16()
+    mend_calls()
+    mend_counts()
+
+
+def mend_calls() -> None:
+    """Let a kernel call another without another search, where all is replaced already."""
+    from triton import language as tl
+    from triton.runtime.interpreter import InterpretedFunction as Function
+    from triton.runtime.interpreter import InterpreterError
+
+    if getattr(Function, DONE, False):
+        return
+    call = Function.__call__
+
+    @wraps(call)
+    def quick(self, *args, **kwargs):
+        modules = [x for x in self.fn.__globals__.values() if x is tl or x is tl.core]
+        if not modules or any(tl.core.is_builtin(module.load) for module in modules):
+            return call(self, *args, **kwargs)
+        try:
+            return self.rewrite()(*args, **kwargs)
+        except Exception as error:
+            raise InterpreterError(repr(error)) from error
+
+    Function.__call__ = quick
+    setattr(Function, DONE, True)
+
+
+def mend_counts() -> None:
+    """Let a loop count to what a kernel computed: NumPy 2.5 makes no int of an array with a dim."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+    if getattr(patch, DONE, False):
+        return
+
+    @wraps(patch)
+    def patch_too(tensor, scope):
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    setattr(patch_too, DONE, True)
+    interpreter._patch_lang_tensor = patch_too
+
+
+def mend_bfloat16() -> None:
+    """Teach the interpreter to round to bfloat16, and to compute in float32 in between.
+
+    Casts, tl.dot, and arithmetic and comparisons of two tensors are mended; reductions of
+    bfloat16 are not, and a kernel takes its sums and maxima in float32 anyway.
+    """
+    from triton import language as tl
+    from triton.runtime.interpreter import InterpreterBuilder as Builder
+    from triton.runtime.interpreter import TensorHandle
+
+    if getattr(Builder, DONE, False):
+        return
+    cast, dot, binary, fma = (
+        getattr(Builder, name) for name in ("cast_impl", "create_dot", "binary_op", "create_fma")
+    )
+
+    def wide(x):
+        if x.dtype.scalar != tl.bfloat16:
+            return x
+        bits = torch.from_numpy(x.data.copy().view("int16")).view(torch.bfloat16)
+        return TensorHandle(bits.float().numpy(), tl.float32)
+
+    def narrow(x):
+        bits = torch.from_numpy(x.data.astype("float32")).bfloat16().view(torch.int16)
+        return TensorHandle(bits.numpy().view("uint16"), tl.bfloat16)
+
+    @wraps(cast)
+    def cast_impl(self, src, dst_type):
+        source, target = src.dtype.scalar, dst_type.scalar
+        if source == target or tl.bfloat16 not in (source, target):
+            return cast(self, src, dst_type)
+        return narrow(src) if target == tl.bfloat16 else cast(self, wide(src), dst_type)
+
+    @wraps(dot)
+    def create_dot(self, a, b, *rest):
+        return dot(self, wide(a), wide(b), *rest)
+
+    @wraps(binary)
+    def binary_op(self, lhs, rhs, op):
+        if lhs.dtype.scalar != tl.bfloat16:
+            return binary(self, lhs, rhs, op)
+        x, y = wide(lhs), wide(rhs)
+        made = op(x.data, y.data)
+        if made.dtype == bool:
+            return TensorHandle(made, tl.int1)
+        return narrow(TensorHandle(made, tl.float32))
+
+    @wraps(fma)
+    def create_fma(self, x, y, z):
+        if z.dtype.scalar != tl.bfloat16:
+            return fma(self, x, y, z)
+        return narrow(fma(self, wide(x), wide(y), wide(z)))
+
+    for mended in (cast_impl, create_dot, binary_op, create_fma):
+        setattr(Builder, mended.__name__, mended)
+    setattr(Builder, DONE, True)
