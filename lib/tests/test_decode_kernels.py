@@ -54,17 +54,19 @@ def here(arguments):
 
 SHAPES = [  # lengths, block, H, G, K, V
     ([7], 16, 1, 1, 16, 16),
-    ([65, 0, 130], 16, 6, 2, 24, 40),
-    ([1, 64, 33], 7, 5, 5, 64, 64),
-    ([100, 3], 1, 4, 1, 33, 8),
-    ([129], 64, 34, 2, 48, 130),
-    ([40, 41, 0, 17, 5], 32, 3, 3, 100, 256),
+    ([65, 0, 30], 16, 6, 2, 24, 40),
+    ([1, 64], 7, 3, 3, 64, 64),
+    ([70, 3], 1, 4, 1, 33, 8),
+    ([66], 64, 34, 2, 48, 130),
+    ([20, 17, 0, 5], 32, 2, 2, 100, 256),
 ]
+CASES = [(paged_attention, dtype, shape) for dtype in TYPES for shape in SHAPES]
+CASES += [(per_head, TYPES[i % 3], shape) for i, shape in enumerate(SHAPES)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("run", [paged_attention, per_head], ids=["paged_attention", "per_head"])
+@pytest.mark.parametrize(
+    ("run", "dtype", "shape"), CASES, ids=lambda x: getattr(x, "__name__", str(x))
+)
 def test_every_shape_is_the_reference(run, dtype, shape):
     lengths, *sizes = shape
     arguments = here(paged(lengths, *sizes, seed=1, dtype=dtype)[0])
@@ -72,27 +74,27 @@ def test_every_shape_is_the_reference(run, dtype, shape):
         close(run(*arguments), arguments)
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 3, 5, 16])
+@pytest.mark.parametrize("pieces", [1, 2, 3, 6])
 def test_every_cut_is_the_whole(pieces):
-    arguments = here(paged([200, 64, 65, 1, 0], 16, 4, 2, 16, 24, dtype=torch.float32)[0])
+    arguments = here(paged([100, 64, 65, 1, 0], 16, 2, 1, 16, 24, dtype=torch.float32)[0])
     with poisoned():
         close(cut(pieces)(*arguments), arguments)
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_a_cut_in_half_precision_is_as_exact(dtype):
-    arguments = here(paged([150, 20], 16, 6, 3, 40, 16, dtype=dtype)[0])
+    arguments = here(paged([150, 20], 16, 2, 1, 40, 16, dtype=dtype)[0])
     with poisoned():
         close(cut(3)(*arguments), arguments)
 
 
 def test_a_piece_is_attention_over_its_tokens():
-    (q, *rest), rows = paged([150, 70, 0], 8, 4, 2, 16, 16, dtype=torch.float32)
+    (q, *rest), rows = paged([120, 70, 0], 8, 4, 2, 16, 16, dtype=torch.float32)
     with poisoned():
         o, lse = partials(*here([q, *rest]), pieces=2)
     assert o.shape == (3, 4, 2, 16) and lse.shape == (3, 4, 2)
     assert o.dtype == lse.dtype == torch.float32
-    each = 96  # half of the longest, in whole tiles of 32
+    each = 64  # half of the longest, in whole tiles of 32
     for b, (k, v) in enumerate(rows):
         for i in range(2):
             mine = slice(i * each, (i + 1) * each)
@@ -134,7 +136,7 @@ def apart(x):
 @pytest.mark.parametrize("layout", [heads_first, apart], ids=["heads_first", "apart"])
 @pytest.mark.parametrize("run", [paged_attention, per_head, cut(2)], ids=["paged", "head", "cut"])
 def test_strides_are_followed(run, layout):
-    q, k, v, table, lengths = here(paged([20, 70], 16, 4, 2, 24, 16, dtype=torch.float32)[0])
+    q, k, v, table, lengths = here(paged([20, 40], 16, 4, 2, 24, 16, dtype=torch.float32)[0])
     expected = run(q, k, v, table, lengths)
     k, v = layout(k), layout(v)
     if layout is apart:
@@ -179,7 +181,7 @@ ODD = {  # where, what
 @pytest.mark.parametrize("run", [paged_attention, per_head, cut(2)], ids=["paged", "head", "cut"])
 def test_odd_numbers_go_where_the_mathematics_puts_them(run, odd):
     name, value = ODD[odd]
-    arguments, _ = paged([70, 40], 16, 4, 2, 16, 16, seed=3, dtype=torch.float32)
+    arguments, _ = paged([5, 40], 16, 4, 2, 16, 16, seed=3, dtype=torch.float32)
     q, k, v, table, _ = arguments
     q[1, 0, :, 0] = torch.tensor([1.0, -1.0, 2.0, -2.0])  # an infinite key: +inf and -inf
     (k if name == "k" else v)[table[1, 1], 3, 0, 0] = value
@@ -212,7 +214,7 @@ def test_large_scores_neither_overflow_nor_vanish():
 @pytest.mark.parametrize("wrong", ["table", "negative", "length", "less"])
 @pytest.mark.parametrize("run", [paged_attention, per_head, cut(2)], ids=["paged", "head", "cut"])
 def test_what_leads_outside_is_not_a_number_where_nobody_looked_before(monkeypatch, run, wrong):
-    monkeypatch.setattr(decode, "check", lambda *a: check(*a[:-1], look=False))
+    monkeypatch.setattr(decode, "look", lambda *_: None)
     q, k, v, table, lengths = here(paged([40, 20], 16, 2, 2, 16, 16, dtype=torch.float32)[0])
     good = run(q, k, v, table, lengths)
     if wrong == "table":
@@ -223,10 +225,8 @@ def test_what_leads_outside_is_not_a_number_where_nobody_looked_before(monkeypat
         lengths[1] = {"length": 16 * table.shape[1] + 1, "less": -1}[wrong]
         table[1] = 0
     o = run(q, k, v, table, lengths)
-    assert torch.equal(o[0], good[0]) and o[1].isnan().all()
-
-
-check = decode.check
+    torch.testing.assert_close(o[0], good[0])
+    assert o[1].isnan().all()
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_a_scale_is_a_number_above_zero(scale):
 
 
 def test_what_kernels_cannot_do_is_said():
-    with pytest.raises(ValueError, match="q is torch.float64, must be one of torch.float16"):
+    with pytest.raises(ValueError, match=r"q is torch.float64, must be one of torch.float16"):
         paged_attention(**good())
     for K, V, name in ((257, 16, "k_cache"), (16, 300, "v_cache")):
         arguments, _ = paged([3], 4, 2, 1, K, V, dtype=torch.float16)
@@ -258,7 +258,7 @@ def test_what_kernels_cannot_do_is_said():
             paged_attention(*arguments)
     for dtype, most in ((torch.float16, 128), (torch.float32, 64)):
         arguments, _ = paged([3], 4, most + 1, 1, 4, 4, dtype=dtype)
-        with pytest.raises(ValueError, match=f"{most + 1} heads for k_cache's 1, .* {most} for"):
+        with pytest.raises(ValueError, match=f"{most + 1} heads for each .* at most {most}"):
             paged_attention(*arguments)
     for pieces in (0, 129):
         with pytest.raises(ValueError, match=f"pieces is {pieces}, must be from 1 to 128"):
@@ -289,8 +289,8 @@ def test_pieces_fill_the_chip_without_being_small(tokens, slots):
         assert pieces == 1 or tokens / pieces >= 4 * 64 or pieces <= tokens / 4096 + 1
         assert tokens / pieces <= 4096 or pieces == 128
         waves = -(-programs * pieces // slots)
-        if tokens >= 128 * 4 * 64 and programs < slots:
-            assert programs * pieces / (waves * slots) > 0.8  # nobody would have done much better
+        if tokens >= 128 * 4 * 64 and slots / 64 < programs < slots:
+            assert programs * pieces / (waves * slots) > 0.85
 
 
 # --- the machine code -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from weft.kernels.attention_fa2 import keys, place
 from weft.kernels.attention_launch import Problem, in_rows, pointer
-from weft.kernels.attention_tile import LN2, LOG2E, dot_seen, far, load_tile, seen, store_tile
+from weft.kernels.attention_tile import LN2, LOG2E, dot_seen, far, load_tile, odd, seen, store_tile
 
 
 def backward(
@@ -21,28 +21,20 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of q, k and v that are wanted, from do [B, T, H, V] and dlse [B, T, H]."""
     B, T, S, H, G, K, V = x.sizes
-    do = in_rows(do)
-    common = torch.empty_like(lse)
-    more = {"p_lse": lse, "p_delta": common, **pointer("do", do, "d", "bth")}
-    tile = x.tile("dq")
-    x.launch(
-        "delta", delta, triton.cdiv(T, tile.q) * H * B, tile, p_o=o, p_delta=common,
-        **pointer("do", do, "d", "bth"), **pointer("dlse", dlse, "l", "bth"), T=T, H=H,
-        V=V, WIDE_V=x.inputs()["WIDE_V"], TILE_Q=tile.q,
-    )  # fmt: skip
+    do, shared, tile = in_rows(do), torch.empty_like(lse), x.tile("dq")
+    given = x.inputs() | {"p_o": o, "p_lse": lse, "p_delta": shared, "TILE_Q": tile.q}
+    given |= pointer("do", do, "d", "bth") | pointer("dlse", dlse, "l", "bth")
+    x.launch("delta", delta, triton.cdiv(T, tile.q) * H * B, tile, **given)
     grad_q = grad_k = grad_v = None
+    if wanted[0]:
+        grad_q = x.q.new_empty(B, T, H, K)
+        given |= {"TILE_K": tile.k, "EDGE": tile.edge}
+        x.launch("dq", dq, triton.cdiv(T, tile.q) * H * B, tile, **given, p_dq=grad_q)
     if wanted[1] or wanted[2]:
         grad_k, grad_v, tile = x.k.new_empty(B, S, G, K), x.v.new_empty(B, S, G, V), x.tile("dkdv")
-        x.launch(
-            "dkdv", dkdv, triton.cdiv(S, tile.k) * G * B, tile, **x.inputs(), **more, p_dk=grad_k,
-            p_dv=grad_v, TILE_Q=tile.q, TILE_K=tile.k, EDGE=tile.edge,
-        )  # fmt: skip
-    if wanted[0]:
-        grad_q, tile = x.q.new_empty(B, T, H, K), x.tile("dq")
-        x.launch(
-            "dq", dq, triton.cdiv(T, tile.q) * H * B, tile, **x.inputs(), **more, p_dq=grad_q,
-            TILE_Q=tile.q, TILE_K=tile.k, EDGE=tile.edge,
-        )  # fmt: skip
+        given |= {"TILE_Q": tile.q, "TILE_K": tile.k, "EDGE": tile.edge}
+        made = {"p_dk": grad_k, "p_dv": grad_v}
+        x.launch("dkdv", dkdv, triton.cdiv(S, tile.k) * G * B, tile, **given, **made)
     return grad_q, grad_k, grad_v
 
 
@@ -101,12 +93,12 @@ def dkdv(
         p_maskh = p_mask
         if p_mask is not None:
             p_maskh = p_mask + i_b * stride_mb + far(i_h, stride_mh)
-        b_dk, b_dv = asked(
+        b_dk, b_dv = add_queries(
             b_k, b_v, b_dk, b_dv, p_qh, p_doh, p_lseh, p_deltah, p_maskh,
             stride_qt, stride_dt, stride_mt, stride_ms, first, begin, plain, T, S, scale,
             K, V, WIDE_K, WIDE_V, CAUSAL, EDGE, True,
         )  # fmt: skip
-        b_dk, b_dv = asked(
+        b_dk, b_dv = add_queries(
             b_k, b_v, b_dk, b_dv, p_qh, p_doh, p_lseh, p_deltah, p_maskh,
             stride_qt, stride_dt, stride_mt, stride_ms, first, plain, T, T, S, scale,
             K, V, WIDE_K, WIDE_V, CAUSAL, TILE_Q, False,
@@ -133,7 +125,7 @@ def queries(
 
 
 @triton.jit
-def asked(
+def add_queries(
     b_k, b_v, b_dk, b_dv, p_q, p_do, p_lse, p_delta, p_mask,
     stride_qt, stride_dt, stride_mt, stride_ms, first, begin, end, T, S, scale,
     K: tl.constexpr, V: tl.constexpr, WIDE_K: tl.constexpr, WIDE_V: tl.constexpr,
@@ -144,28 +136,33 @@ def asked(
     for start in range(begin, end, TILE_Q):
         p_qt, p_dot = p_q + far(start, stride_qt), p_do + far(start, stride_dt)
         m_row = o_row < T - start
-        b_q = load_tile(p_qt, o_row, stride_qt, T - start, K, WIDE_K, True)
         b_lse = tl.load(p_lse + start + o_row, mask=m_row, other=float("inf")) * LOG2E
+        o_live = o_row
+        if EDGE:  # a row that sees nothing may hold anything, and is not read
+            o_live = tl.where(b_lse == float("-inf"), T, o_row)
+        b_q = load_tile(p_qt, o_live, stride_qt, T - start, K, WIDE_K, True)
         b_s = tl.dot(b_k, tl.trans(b_q), input_precision="ieee") * scale - b_lse[None, :]
         if EDGE:
             o_q, o_k = start + o_row[None, :], first + tl.arange(0, b_k.shape[0])[:, None]
             m_seen = seen(p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL)
             b_s = tl.where(m_seen, b_s, float("-inf"))
         b_p = tl.exp2(b_s)
-        b_do = load_tile(p_dot, o_row, stride_dt, T - start, V, WIDE_V, True)
+        b_do = load_tile(p_dot, o_live, stride_dt, T - start, V, WIDE_V, True)
         b_delta = tl.load(p_delta + start + o_row, mask=m_row, other=0.0)
         b_dp = tl.dot(b_v, tl.trans(b_do), input_precision="ieee")
         b_ds = b_p * (b_dp - b_delta[None, :])
         b_p = b_p.to(b_do.dtype)
         if EDGE:
             b_ds = tl.where(m_seen, b_ds, 0.0).to(b_q.dtype)
+            b_sign = tl.where(tl.abs(b_lse) == float("inf"), b_delta, b_delta + b_lse)
+            m_odd = odd(b_sign)  # where q is, lse is; where do is, delta is
             o_q = start + tl.zeros([1, 1], tl.int32)
             b_dv = dot_seen(
-                b_p, b_do, b_dv, p_dot, stride_dt, T - start, V, WIDE_V,
+                b_p, b_do, b_dv, m_odd, p_dot, stride_dt, T - start, V, WIDE_V,
                 p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL, True,
             )  # fmt: skip
             b_dk = dot_seen(
-                b_ds, b_q, b_dk, p_qt, stride_qt, T - start, K, WIDE_K,
+                b_ds, b_q, b_dk, m_odd, p_qt, stride_qt, T - start, K, WIDE_K,
                 p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL, True,
             )  # fmt: skip
         else:
@@ -204,12 +201,12 @@ def dq(
     b_delta = tl.load(p_delta + o_lse, mask=m_row, other=0.0)
     b_dq = tl.zeros([TILE_Q, WIDE_K], tl.float32)
     plain, end = keys(first, T, S, p_mask is None, CAUSAL, TILE_Q, TILE_K)
-    b_dq = answered(
+    b_dq = add_keys(
         b_q, b_do, b_lse, b_delta, b_dq, p_k, p_v, p_mask, stride_ks, stride_vs,
         stride_mt, stride_ms, first, 0, plain, T, S, scale,
         K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, False,
     )  # fmt: skip
-    b_dq = answered(
+    b_dq = add_keys(
         b_q, b_do, b_lse, b_delta, b_dq, p_k, p_v, p_mask, stride_ks, stride_vs,
         stride_mt, stride_ms, first, plain, end, T, S, scale,
         K, V, WIDE_K, WIDE_V, CAUSAL, EDGE, True,
@@ -219,7 +216,7 @@ def dq(
 
 
 @triton.jit
-def answered(
+def add_keys(
     b_q, b_do, b_lse, b_delta, b_dq, p_k, p_v, p_mask, stride_ks, stride_vs,
     stride_mt, stride_ms, first, begin, end, T, S, scale,
     K: tl.constexpr, V: tl.constexpr, WIDE_K: tl.constexpr, WIDE_V: tl.constexpr,
@@ -230,7 +227,8 @@ def answered(
     for start in range(begin, end, TILE_K):
         p_kt, p_vt = p_k + far(start, stride_ks), p_v + far(start, stride_vs)
         b_k = load_tile(p_kt, o_row, stride_ks, S - start, K, WIDE_K, EDGE)
-        b_s = tl.dot(b_q, tl.trans(b_k), input_precision="ieee") * scale - b_lse[:, None]
+        b_qk = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
+        b_s = b_qk * scale - b_lse[:, None]
         if EDGE:
             o_q, o_k = first + tl.arange(0, b_q.shape[0])[:, None], start + o_row[None, :]
             m_seen = seen(p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL)
@@ -241,7 +239,7 @@ def answered(
         if EDGE:
             b_ds = tl.where(m_seen, b_ds, 0.0)
             b_dq = dot_seen(
-                b_ds.to(b_k.dtype), b_k, b_dq, p_kt, stride_ks, S - start, K, WIDE_K,
+                b_ds.to(b_k.dtype), b_k, b_dq, odd(b_qk), p_kt, stride_ks, S - start, K, WIDE_K,
                 p_mask, stride_mt, stride_ms, o_q, start + tl.zeros([1, 1], tl.int32),
                 T, S, CAUSAL, False,
             )  # fmt: skip

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from weft.kernels.attention_backward import backward
 from weft.kernels.attention_launch import Problem, example, problem
@@ -26,13 +25,27 @@ class Differentiable(torch.autograd.Function):
         return o, lse.transpose(1, 2)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, do, dlse):
         q, k, v, mask, o, lse = ctx.saved_tensors
-        if do is None:
-            do = torch.zeros_like(o)
-        x = ctx.problem._replace(q=q, k=k, v=v, mask=mask)
-        return *backward(x, o, lse, do, dlse, ctx.needs_input_grad), None, None, None, None
+        with torch.no_grad():
+            do = torch.zeros_like(o) if do is None else do
+            x = ctx.problem._replace(q=q, k=k, v=v, mask=mask)
+            grads = backward(x, o, lse, do, dlse, ctx.needs_input_grad)
+        if torch.is_grad_enabled():  # somebody means to differentiate again
+            grads = [None if grad is None else Last.apply(grad, q, k, v) for grad in grads]
+        return *grads, None, None, None, None
+
+
+class Last(torch.autograd.Function):
+    """The identity, on a gradient that is the last: it depends on q, k and v in unknown ways."""
+
+    @staticmethod
+    def forward(ctx, grad, *depends):
+        return grad.view_as(grad)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("attention can be differentiated once: it has no second derivative here")
 
 
 def call(forward: Forward, q, k, v, causal, scale, mask, lse) -> Tensor | tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention_launch import Problem
-from weft.kernels.attention_tile import LN2, dot_seen, far, load_tile, seen, store_tile
+from weft.kernels.attention_tile import LN2, dot_seen, far, load_tile, odd, seen, store_tile
 
 
 def forward(x: Problem) -> tuple[Tensor, Tensor]:
@@ -123,7 +123,7 @@ def look(
         b_v = load_tile(p_vt, o_k, stride_vs, S - start, V, WIDE_V, EDGE)
         if EDGE:
             b_o = dot_seen(
-                b_p.to(b_v.dtype), b_v, b_o, p_vt, stride_vs, S - start, V, WIDE_V,
+                b_p.to(b_v.dtype), b_v, b_o, odd(b_v), p_vt, stride_vs, S - start, V, WIDE_V,
                 p_mask, stride_mt, stride_ms, o_q, start + tl.zeros([1, 1], tl.int32),
                 T, S, CAUSAL, False,
             )  # fmt: skip

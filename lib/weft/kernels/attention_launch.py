@@ -1,6 +1,5 @@
 """From tensors to launches: what attention accepts, and how a kernel is told of it."""
 
-from contextlib import nullcontext
 from math import e, log2
 from typing import NamedTuple
 
@@ -58,7 +57,7 @@ class Problem(NamedTuple):
         if self.passes is not None:
             self.passes.append(Pass(name, kernel, *types(kernel, arguments), options))
             return
-        with torch.cuda.device(self.q.device) if self.q.is_cuda else nullcontext():
+        with torch.cuda.device_of(self.q):
             kernel[(programs,)](**arguments, **options)
 
 
@@ -70,7 +69,8 @@ def problem(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, 
     """
     sizes = check(q, k, v, mask, scale)
     if q.dtype not in TYPES:
-        raise ValueError(f"q is {q.dtype}, must be float16, bfloat16 or float32 for a kernel")
+        kind = str(q.dtype).removeprefix("torch.")
+        raise ValueError(f"q is {kind}, must be float16, bfloat16 or float32 for a kernel")
     for name, width in (("q", sizes.K), ("v", sizes.V)):
         if width > WIDEST:
             raise ValueError(f"{name} has width {width}, must be at most {WIDEST} for a kernel")

@@ -59,35 +59,34 @@ def seen(p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL: tl.constexpr):
 
 
 @triton.jit
+def odd(b):
+    """Whether a tile or a row holds NaN or an infinity."""
+    m = (b != b) | (tl.abs(b.to(tl.float32)) == float("inf"))
+    return tl.max(tl.ravel(m.to(tl.int32)), 0) > 0
+
+
+@triton.jit
 def dot_seen(
-    b_w, b_x, b_sum, p_x, stride, rows, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+    b_w, b_x, b_sum, m_odd, p_x, stride, rows, WIDTH: tl.constexpr, PADDED: tl.constexpr,
     p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL: tl.constexpr, BY_QUERY: tl.constexpr,
 ):  # fmt: skip
     """b_sum + b_w @ b_x, where a pair that is not seen adds nothing, even if b_x is NaN there.
 
-    Its weight is 0, but 0 * NaN and 0 * inf are NaN. So NaN and infinities are left out of the
-    product and added one row of b_x at a time, to those that see it; only a tile that has any
-    takes that long. Row i of b_x belongs to query o_q + i if BY_QUERY, else to key o_k + i.
+    Its weight is 0, but 0 * NaN and 0 * inf are NaN. So a tile that is `m_odd` is read again and
+    added row by row, to those that see the row; that is slow, and rare. Row i of b_x belongs to
+    query o_q + i if BY_QUERY, else to key o_k + i.
     """
-    m_odd = odd(b_x)
-    b_sum = tl.dot(b_w, tl.where(m_odd, 0.0, b_x), b_sum, input_precision="ieee")
-    if tl.max(tl.max(m_odd.to(tl.int32), 1), 0) > 0:
-        o_col = tl.arange(0, PADDED)
-        o_i = tl.arange(0, b_x.shape[0])
+    if not m_odd:
+        b_sum = tl.dot(b_w, b_x, b_sum, input_precision="ieee")
+    else:
+        o_col, o_i = tl.arange(0, PADDED), tl.arange(0, b_x.shape[0])
         for i in range(b_x.shape[0]):
-            b_row = tl.load(p_x + i * stride + o_col, mask=(i < rows) & (o_col < WIDTH), other=0.0)
+            m_row = (i < rows) & (o_col < WIDTH)
+            b_row = tl.load(p_x + far(i, stride) + o_col, mask=m_row, other=0.0).to(tl.float32)
             b_weight = tl.sum(tl.where((o_i == i)[None, :], b_w.to(tl.float32), 0.0), 1)
             if BY_QUERY:
                 m_add = seen(p_mask, stride_mt, stride_ms, o_q + i, o_k, T, S, CAUSAL)
             else:
                 m_add = seen(p_mask, stride_mt, stride_ms, o_q, o_k + i, T, S, CAUSAL)
-            m_add = m_add & odd(b_row)[None, :]
-            b_sum += tl.where(m_add, b_weight[:, None] * b_row.to(tl.float32)[None, :], 0.0)
+            b_sum += tl.where(m_add, b_weight[:, None] * b_row[None, :], 0.0)
     return b_sum
-
-
-@triton.jit
-def odd(b):
-    """Where a tile holds NaN or an infinity."""
-    b_32 = b.to(tl.float32)
-    return (b_32 != b_32) | (tl.abs(b_32) == float("inf"))

@@ -18,7 +18,7 @@ from torch import Tensor
 from weft.kernels.attention_tile import LN2, LOG2E
 from weft.kernels.compile import Pass
 from weft.plan.decode import splits
-from weft.plan.decode_check import Sizes, check
+from weft.plan.decode_check import Sizes, check, look
 
 TILE = 64  # tokens that a program holds at a time
 WIDEST, MOST = 256, 128  # of a head; query heads for a kv head, in half precision
@@ -50,23 +50,22 @@ def paged_attention(
 
 def _accept(q, k_cache, v_cache, block_table, lengths, scale) -> Sizes:
     """The sizes, if they are such as the kernels take."""
-    look = isinstance(q, Tensor) and q.device.type == "cpu"
-    sizes = check(q, k_cache, v_cache, block_table, lengths, scale, look)
+    sizes = check(q, k_cache, v_cache, block_table, lengths, scale)
     if q.dtype not in TYPES:
         raise ValueError(f"q is {q.dtype}, must be one of {', '.join(map(str, TYPES))}")
     for name, width in (("k_cache", sizes.K), ("v_cache", sizes.V)):
         if width > WIDEST:
             raise ValueError(f"{name} has heads of width {width}, must be at most {WIDEST}")
-    most = MOST // 2 if q.dtype == torch.float32 else MOST
-    if sizes.H // sizes.G > most:
-        raise ValueError(
-            f"q has {sizes.H} heads for k_cache's {sizes.G}, must have at most {most} for each"
-        )
+    each, most = sizes.H // sizes.G, MOST // 2 if q.dtype == torch.float32 else MOST
+    if each > most:
+        raise ValueError(f"q has {each} heads for each of k_cache's, must have at most {most}")
     if sizes.most * sizes.block > LONGEST:
         raise ValueError(
             f"block_table has {sizes.most} blocks of {sizes.block} for a sequence, must be for at "
             f"most {LONGEST} tokens"
         )
+    if q.device.type == "cpu":
+        look(sizes, block_table, lengths)
     return sizes
 
 
@@ -332,8 +331,8 @@ def _merge(
 def passes(target: str) -> tuple[Pass, ...]:
     """The three kernels in bf16, 64 query heads of width 128 on 8 kv heads, blocks of 16 tokens."""
     dtype, K, R, block, pieces = torch.bfloat16, 128, 8, 16, 8
-    tensors = {name: f"*{TYPES[dtype]}:16" for name in ("p_q", "p_k", "p_v", "p_o")}
-    books = {name: "*i32:16" for name in ("p_table", "p_lengths")}
+    tensors = dict.fromkeys(("p_q", "p_k", "p_v", "p_o"), f"*{TYPES[dtype]}:16")
+    books = dict.fromkeys(("p_table", "p_lengths"), "*i32:16")
     lengths = ("qb", "qh", "kn", "ks", "kg", "vn", "vs", "vg")
     strides = {f"stride_{name}": "i32:16" for name in lengths}
     numbers = {"scale": "fp32", "blocks": "i32", "most": "i32", "room": "i32"}

@@ -13,9 +13,10 @@ from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 __all__ = [
-    "TensorDescriptor", "arrive", "barriers", "expect", "fence", "gl", "jit", "register_a",
-    "scores", "sync", "tma_load", "tma_store", "tma_store_wait", "wait", "wgmma", "wgmma_wait",
-    "where_at_most", "workers",
+    "TensorDescriptor", "arrive", "barriers", "expect", "fence", "gl", "gluon", "here", "jit",
+    "pack",
+    "register_a", "scores", "sync", "tma_load", "tma_store", "tma_store_wait", "unpack", "wait",
+    "wgmma", "wgmma_wait", "where_at_most", "workers",
 ]  # fmt: skip
 
 jit = gluon.jit
@@ -76,6 +77,18 @@ def register_a(SUM, BITS=16):
 
 
 @jit
+def here(o):
+    """These very numbers, made here: the compiler may not move them out of a loop or a role.
+
+    What depends on the thread alone it would otherwise make before the warps take their roles,
+    and spill, because the loader has no registers to keep it in.
+    """
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [o], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@jit
 def where_at_most(b, o_a, o_b):
     """b where o_a <= o_b, else -inf: two instructions for each element.
 
@@ -90,3 +103,31 @@ def where_at_most(b, o_a, o_b):
         is_pure=True,
         pack=1,
     )
+
+
+@jit
+def pack(b, DTYPE: gl.constexpr):
+    """Round to half precision and put neighbours in a row into one register, as an integer.
+
+    Carried through a loop as they are, halves take a register each, and two instructions to get
+    in and out of the form in which a product wants them.
+    """
+    NAME: gl.constexpr = "bf16x2" if DTYPE == gl.bfloat16 else "f16x2"
+    b_even, b_odd = gl.split(b.reshape([b.shape[0], b.shape[1] // 2, 2]))
+    return gl.inline_asm_elementwise(
+        "cvt.rn." + NAME + ".f32 $0, $2, $1;",
+        "=r,f,f",
+        [b_even, b_odd],
+        dtype=gl.int32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@jit
+def unpack(b, DTYPE: gl.constexpr, LAYOUT: gl.constexpr):
+    """The halves that `pack` has packed, in the LAYOUT that they came from."""
+    b_even = b.to(gl.int16).to(DTYPE, bitcast=True)
+    b_odd = (b >> 16).to(gl.int16).to(DTYPE, bitcast=True)
+    b = gl.join(b_even, b_odd).reshape([b.shape[0], b.shape[1] * 2])
+    return gl.convert_layout(b, LAYOUT, assert_trivial=True)

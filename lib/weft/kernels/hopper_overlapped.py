@@ -12,9 +12,11 @@ Order within a warpgroup, for tiles 0, 1, 2 … from the right:
 The barriers are those of version 3; a turn is now one pair of products, queued back to back.
 """
 
-from weft.kernels.gluon import arrive, gl, jit, register_a, scores, wait, wgmma, wgmma_wait
+from weft.kernels.gluon import (
+    arrive, gl, jit, pack, register_a, scores, unpack, wait, wgmma, wgmma_wait,
+)  # fmt: skip
 from weft.kernels.hopper_pingpong import hand_over, take
-from weft.kernels.hopper_specialized import ready, release, write
+from weft.kernels.hopper_specialized import filled, ready, release, tile, write
 from weft.kernels.hopper_tile import hide, last_seen, place, softmax, span
 
 
@@ -52,21 +54,21 @@ def consume(
         b_s = wgmma(q, k.permute((1, 0)), b_s, use_acc=False, is_async=True)
         b_s = wgmma_wait(0, deps=(b_s,))
         release(k_bars, count, STAGES)
-        b_s = hide(b_s, o_last, tiles - 1)
+        b_s = hide(b_s, o_last, tiles - 1, S_LAYOUT)
         b_p, b_top, b_sum, b_shrink = softmax(b_s, b_top, b_sum, scale)
         b_p = pack(b_p, v_buf.dtype)
-        wait(k_bars[0].index((count + 1) % STAGES), (count + 1) // STAGES & 1, pred=tiles > 1)
+        filled(k_bars, count + 1, STAGES, tiles > 1)
         for i_k in range(tiles - 2, full - 1, -1):
             b_o, b_p, b_top, b_sum = pair(
-                b_o, b_p, b_top, b_sum, q, k_buf, v_buf, k_bars, v_bars, turns, count, turn,
-                o_last, i_k, scale, True, STAGES, GROUPS, W,
+                b_o, b_p, b_top, b_sum, o_last, q, k_buf, v_buf, k_bars, v_bars, turns,
+                count, turn, i_k, scale, True, STAGES, GROUPS, W,
             )  # fmt: skip
             count += 1
             turn += 1
         for i_k in range(gl.minimum(tiles - 1, full) - 1, -1, -1):
             b_o, b_p, b_top, b_sum = pair(
-                b_o, b_p, b_top, b_sum, q, k_buf, v_buf, k_bars, v_bars, turns, count, turn,
-                o_last, i_k, scale, False, STAGES, GROUPS, W,
+                b_o, b_p, b_top, b_sum, o_last, q, k_buf, v_buf, k_bars, v_bars, turns,
+                count, turn, i_k, scale, False, STAGES, GROUPS, W,
             )  # fmt: skip
             count += 1
             turn += 1
@@ -83,48 +85,33 @@ def consume(
 
 @jit
 def pair(
-    b_o, b_p, b_top, b_sum, q, k_buf, v_buf, k_bars, v_bars, turns, count, turn,
-    o_last, i_k, scale, EDGE: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, W: gl.constexpr,
+    b_o, b_p, b_top, b_sum, o_last, q, k_buf, v_buf, k_bars, v_bars, turns, count, turn, i_k, scale,
+    EDGE: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """Queue the scores of tile count + 1 and the values of tile count; softmax in between.
 
-    The second is still under way when the first is waited for, and b_w, its left factor, stays
-    in registers until it is done; the scores take the place that b_p had.
+    The key tile has been waited for. The wait for the one after it stands where it does because
+    it is a branch: the assembler moves a wait for products up to where nothing needs it later,
+    across a softmax, but not across a branch.
     """
-    S_LAYOUT: gl.constexpr = b_top.type.layout.parent
-    O_LAYOUT: gl.constexpr = b_o.type.layout
-    b_w = gl.convert_layout(unpack(b_p, v_buf.dtype, S_LAYOUT), register_a(O_LAYOUT))
     TILE_K: gl.constexpr = k_buf.shape[2]
+    S_LAYOUT: gl.constexpr = scores(4, TILE_K)
+    O_LAYOUT: gl.constexpr = scores(4, k_buf.shape[4])
+    b_w = gl.convert_layout(unpack(b_p, v_buf.dtype, S_LAYOUT), register_a(O_LAYOUT))
     b_s = gl.zeros([b_o.shape[0], TILE_K], gl.float32, S_LAYOUT)
-    k = k_buf.index((count + 1) % STAGES).reshape([k_buf.shape[2], k_buf.shape[4]])
+    k = tile(k_buf, count + 1, STAGES)
     take(turns, turn, W)
     b_s = wgmma(q, k.permute((1, 0)), b_s, use_acc=False, is_async=True)
     v = ready(v_bars, v_buf, count, STAGES)
     b_o = wgmma(b_w, v, b_o, is_async=True)
     hand_over(turns, GROUPS, W)
-    b_s, o_last = wgmma_wait(1, deps=(b_s, o_last))
+    b_s = wgmma_wait(1, deps=(b_s,))
     release(k_bars, count + 1, STAGES)
     if EDGE:
-        b_s = hide(b_s, o_last, i_k)
+        b_s = hide(b_s, o_last, i_k, S_LAYOUT)
     b_p, b_top, b_sum, b_shrink = softmax(b_s, b_top, b_sum, scale)
-    wait(k_bars[0].index((count + 2) % STAGES), (count + 2) // STAGES & 1, pred=i_k > 0)
+    filled(k_bars, count + 2, STAGES, i_k > 0)
     b_o = wgmma_wait(0, deps=(b_o,))
     release(v_bars, count, STAGES)
     b_o = b_o * gl.convert_layout(b_shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
-    b_p = pack(b_p, v_buf.dtype)
-    return b_o, b_p, b_top, b_sum
-
-
-@jit
-def pack(b, DTYPE: gl.constexpr):
-    b = b.to(DTYPE).to(gl.int16, bitcast=True).reshape([b.shape[0], b.shape[1] // 2, 2])
-    lo, hi = gl.split(b)
-    return (lo.to(gl.int32) & 0xFFFF) | (hi.to(gl.int32) << 16)
-
-
-@jit
-def unpack(b, DTYPE: gl.constexpr, LAYOUT: gl.constexpr):
-    lo = b.to(gl.int16).to(DTYPE, bitcast=True)
-    hi = (b >> 16).to(gl.int16).to(DTYPE, bitcast=True)
-    b = gl.join(lo, hi).reshape([b.shape[0], b.shape[1] * 2])
-    return gl.convert_layout(b, LAYOUT, assert_trivial=True)
+    return b_o, pack(b_p, v_buf.dtype), b_top, b_sum

@@ -67,7 +67,7 @@ def consume(
             b_s = wgmma_wait(0, deps=(b_s,))
             release(k_bars, count, STAGES)
             if tiles - 1 - j >= full:
-                b_s = hide(b_s, o_last, tiles - 1 - j)
+                b_s = hide(b_s, o_last, tiles - 1 - j, S_LAYOUT)
             b_p, b_top, b_sum, b_shrink = softmax(b_s, b_top, b_sum, scale)
             b_o = b_o * gl.convert_layout(b_shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
             b_p = gl.convert_layout(b_p.to(v_buf.dtype), register_a(O_LAYOUT))

@@ -9,10 +9,10 @@ from weft.kernels.gluon import (
     barriers, expect, fence, gl, jit, register_a, scores, sync, tma_load, tma_store,
     tma_store_wait, wait, wgmma, wgmma_wait,
 )  # fmt: skip
-from weft.kernels.hopper_tile import finish, hide, last_seen, place, softmax, span
+from weft.kernels.hopper_tile import SIZES, finish, hide, last_seen, place, softmax, span
 
 
-@jit
+@jit(do_not_specialize=SIZES)
 def simple(
     q_desc, k_desc, v_desc, o_desc, p_lse, T, S, H, R, heads, group, scale,
     CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
@@ -59,7 +59,7 @@ def simple(
         b_s = wgmma_wait(0, deps=(b_s,))
         i_k = tiles - 1 - i
         if i_k >= full:
-            b_s = hide(b_s, o_last, i_k)
+            b_s = hide(b_s, o_last, i_k, S_LAYOUT)
         b_p, b_top, b_sum, b_shrink = softmax(b_s, b_top, b_sum, scale)
         b_o = b_o * gl.convert_layout(b_shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
         b_p = gl.convert_layout(b_p.to(v_desc.dtype), register_a(O_LAYOUT))
@@ -77,7 +77,7 @@ def simple(
     b_sum = gl.convert_layout(b_sum, gl.SliceLayout(1, O_LAYOUT))
     b_o, b_lse = finish(b_o, b_top, b_sum)
     o_q = first + gl.arange(0, ROWS, gl.SliceLayout(1, O_LAYOUT))
-    gl.store(p_lse + (i_b * H + i_h).to(gl.int64) * T + o_q, b_lse, mask=o_q < T)
+    gl.store(p_lse + (i_b * H + i_h) * T + o_q, b_lse, mask=o_q < T)
     q.store(b_o.to(o_desc.dtype))
     fence()
     tma_store(o_desc, [i_b, first, i_h, 0], q_buf)

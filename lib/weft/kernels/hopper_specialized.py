@@ -22,10 +22,10 @@ from weft.kernels.gluon import (
     arrive, barriers, expect, fence, gl, jit, register_a, scores, tma_load, tma_store,
     tma_store_wait, wait, wgmma, wgmma_wait, workers,
 )  # fmt: skip
-from weft.kernels.hopper_tile import finish, hide, last_seen, place, softmax, span
+from weft.kernels.hopper_tile import SIZES, finish, hide, last_seen, place, softmax, span
 
 
-@jit
+@jit(do_not_specialize=SIZES)
 def forward(
     q_desc, k_desc, v_desc, o_desc, p_lse, T, S, H, R, heads, group, scale,
     CONSUME: gl.constexpr, CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
@@ -118,11 +118,22 @@ def fill(desc, at, bars, buf, count, STAGES: gl.constexpr):
 
 
 @jit
+def filled(bars, count, STAGES: gl.constexpr, pred=True):
+    """Wait until the count-th tile of a ring is there, if there is one."""
+    wait(bars[0].index(count % STAGES), count // STAGES & 1, pred=pred)
+
+
+@jit
+def tile(buf, count, STAGES: gl.constexpr):
+    """The count-th tile of a ring as a matrix, one row to a key."""
+    return buf.index(count % STAGES).reshape([buf.shape[2], buf.shape[4]])
+
+
+@jit
 def ready(bars, buf, count, STAGES: gl.constexpr):
-    """Wait for the count-th tile of a ring; give its matrix, one row to a key."""
-    stage = count % STAGES
-    wait(bars[0].index(stage), count // STAGES & 1)
-    return buf.index(stage).reshape([buf.shape[2], buf.shape[4]])
+    """The count-th tile of a ring, once it is there."""
+    filled(bars, count, STAGES)
+    return tile(buf, count, STAGES)
 
 
 @jit
@@ -166,7 +177,7 @@ def consume(
             b_s = wgmma_wait(0, deps=(b_s,))
             release(k_bars, count, STAGES)
             if tiles - 1 - j >= full:
-                b_s = hide(b_s, o_last, tiles - 1 - j)
+                b_s = hide(b_s, o_last, tiles - 1 - j, S_LAYOUT)
             b_p, b_top, b_sum, b_shrink = softmax(b_s, b_top, b_sum, scale)
             b_o = b_o * gl.convert_layout(b_shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
             b_p = gl.convert_layout(b_p.to(v_buf.dtype), register_a(O_LAYOUT))
@@ -191,7 +202,7 @@ def write(
     b_sum = gl.convert_layout(b_sum, gl.SliceLayout(1, O_LAYOUT))
     b_o, b_lse = finish(b_o, b_top, b_sum)
     o_q = first + gl.arange(0, b_o.shape[0], gl.SliceLayout(1, O_LAYOUT))
-    gl.store(p_lse + (i_b * H + i_h).to(gl.int64) * T + o_q, b_lse, mask=o_q < T)
+    gl.store(p_lse + (i_b * H + i_h) * T + o_q, b_lse, mask=o_q < T)
     q_buf.index(W).reshape([b_o.shape[0], b_o.shape[1]]).store(b_o.to(o_desc.dtype))
     fence()
     tma_store(o_desc, [i_b, first, i_h, 0], q_buf.index(W))

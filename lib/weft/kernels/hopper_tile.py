@@ -4,7 +4,10 @@ Nothing here knows of copies or barriers. Scores and maxima are in units of log 
 an instruction and exp is not.
 """
 
-from weft.kernels.gluon import gl, jit, where_at_most
+from weft.kernels.gluon import gl, here, jit, where_at_most
+
+# Arguments of every kernel that do not change its code, so that no length asks for a new one.
+SIZES = ["T", "S", "H", "R", "heads", "group", "scale"]
 
 
 @jit
@@ -45,18 +48,17 @@ def last_seen(first, T, S, CAUSAL: gl.constexpr, ROWS: gl.constexpr, LAYOUT: gl.
     """
     o_last = gl.full([ROWS], S - 1, gl.int32, gl.SliceLayout(1, LAYOUT))
     if CAUSAL:
-        o_last = first + S - T + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+        o_last = first + S - T + here(gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)))
     return o_last
 
 
 @jit
-def hide(b_s, o_last, i_k):
+def hide(b_s, o_last, i_k, LAYOUT: gl.constexpr):
     """-inf for the scores of keys that a query does not see.
 
     A thread's columns share bits 1 and 2 of their number. Taken to the other side, they leave
     numbers that are known when the code is made, and that take no register.
     """
-    LAYOUT: gl.constexpr = b_s.type.layout
     o_k = gl.arange(0, b_s.shape[1], gl.SliceLayout(0, LAYOUT))
     o_lane = o_k & 6
     o_limit = (o_last - i_k * b_s.shape[1])[:, None] - o_lane[None, :]

@@ -129,6 +129,30 @@ def looks(rows: slice, cols: slice, T: int, S: int, causal: bool) -> str:
     return "some" if cols.start <= rows.stop - 1 + S - T else "none"
 
 
+def visits(
+    T: int,
+    S: int,
+    tile_q: int,
+    tile_k: int,
+    order: str = "fa2",
+    causal: bool = False,
+) -> tuple[tuple[slice, slice], ...]:
+    """The tiles (rows, cols) that are looked at, in the order in which they are.
+
+    "fa2" takes row after row of tiles, "fa1" column after column.
+
+    >>> [(rows.start, cols.start) for rows, cols in visits(4, 6, 2, 3, causal=True)]
+    [(0, 0), (0, 3), (2, 0), (2, 3)]
+    """
+    known(order, ORDERS[1:])
+    across, down = cuts(S, tile_k), cuts(T, tile_q)
+    if order == "fa1":
+        pairs = ((rows, cols) for cols in across for rows in down)
+    else:
+        pairs = ((rows, cols) for rows in down for cols in across)
+    return tuple(p for p in pairs if looks(*p, T, S, causal) != "none")
+
+
 def keys_seen(T: int, S: int, tile_q: int, tile_k: int, causal: bool) -> int:
     """Over all rows of tiles, the keys in tiles that are not skipped.
 

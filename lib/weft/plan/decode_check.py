@@ -22,14 +22,13 @@ class Sizes(NamedTuple):
 
 
 def check(
-    q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: Any, look: bool
+    q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: Any = None
 ) -> Sizes:
     """The sizes, or what is wrong with them: a ValueError that names the argument.
 
     q [B, 1, H, K], k_cache [blocks, block, G, K], v_cache [blocks, block, G, V], all of one dtype
-    on one device; block_table [B, most] and lengths [B] of whole numbers there. To `look` also
-    at what these two hold, a GPU has to be waited for. Tensors are known by .shape, .dtype and
-    .device.
+    on one device; block_table [B, most] and lengths [B] of whole numbers there. What these two
+    hold is for `look` to see. Tensors are known by .shape, .dtype and .device.
     """
     caches = {
         "k_cache": (k_cache, "blocks, block, G, K"),
@@ -61,10 +60,26 @@ def check(
         isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < inf
     ):
         raise ValueError(f"scale is {scale!r}, must be a finite number above 0")
-    sizes = Sizes(B, H, G, K, V, blocks, block, most)
-    if look:
-        _look(sizes, block_table.tolist(), lengths.tolist())
-    return sizes
+    return Sizes(B, H, G, K, V, blocks, block, most)
+
+
+def look(sizes: Sizes, block_table: Any, lengths: Any) -> None:
+    """Check that lengths fit in the table and that the blocks they need exist, else a ValueError.
+
+    A GPU has to be waited for to know that.
+    """
+    room = sizes.most * sizes.block
+    for b, (row, length) in enumerate(zip(block_table.tolist(), lengths.tolist(), strict=True)):
+        if not 0 <= length <= room:
+            raise ValueError(
+                f"lengths[{b}] is {length}, must be from 0 to {room}, what "
+                f"{sizes.most} blocks of {sizes.block} hold"
+            )
+        for i, block in enumerate(row[: ceil(length / sizes.block)]):
+            if not 0 <= block < sizes.blocks:
+                raise ValueError(
+                    f"block_table[{b}, {i}] is {block}, must be from 0 to {sizes.blocks - 1}"
+                )
 
 
 def _books(q: Any, block_table: Any, lengths: Any) -> int:
@@ -79,21 +94,6 @@ def _books(q: Any, block_table: Any, lengths: Any) -> int:
             raise ValueError(f"{name} is {_dtype(tensor)}, must be one of {', '.join(WHOLE)}")
         _beside(name, tensor, q)
     return block_table.shape[1]
-
-
-def _look(sizes: Sizes, table: list[list[int]], lengths: list[int]) -> None:
-    room = sizes.most * sizes.block
-    for b, (row, length) in enumerate(zip(table, lengths, strict=True)):
-        if not 0 <= length <= room:
-            raise ValueError(
-                f"lengths[{b}] is {length}, must be from 0 to {room}, what "
-                f"{sizes.most} blocks of {sizes.block} hold"
-            )
-        for i, block in enumerate(row[: ceil(length / sizes.block)]):
-            if not 0 <= block < sizes.blocks:
-                raise ValueError(
-                    f"block_table[{b}, {i}] is {block}, must be from 0 to {sizes.blocks - 1}"
-                )
 
 
 def _tensor(name: str, tensor: Any) -> None:

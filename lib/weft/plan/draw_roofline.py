@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
-from weft.plan import svg as marks
 from weft.plan.hardware import Chip, from_record
 from weft.plan.roofline import Work, attainable, operation, ridge, seconds, wall
-from weft.plan.svg import Colour, Figure, Log, amount, measure, number
+from weft.plan.svg import Figure, Log, amount, measure, number
 
 Roofs = Sequence[tuple[Chip, str]]
 
@@ -154,7 +153,7 @@ def _decades(axis: Log, apart: float) -> Sequence[float]:
     """Powers of ten on an axis, each at least so far `apart` from the last."""
     ticks = axis.ticks((1,))
     room = abs(axis.stop - axis.start) / log10(axis.high / axis.low)
-    return ticks
+    return ticks[:: ceil(apart / room)]
 
 
 def _roof(figure: Figure, chip: Chip, dtype: str, x: Log, y: Log, dash: str, legend: float) -> None:
@@ -179,11 +178,12 @@ def _sides(figure: Figure, chip: Chip, dtype: str, x: Log, y: Log) -> None:
     """Which wall is met first, on either side of the ridge."""
     at = x(ridge(chip, dtype))
     look = {"font_size": 11, "fill_opacity": 0.8}
-    figure.words(at - 6, y.start - 6, "memory-bound", text_anchor="end", **look)
-    side = "compute-bound"
-    if at + 6 + measure(side, 11) > x.stop:
-        side = "compute"
-    figure.words(at + 6, y.start - 6, side, **look)
+    for wall_, anchor, room in (("memory", "end", at - x.start), ("compute", "start", x.stop - at)):
+        for side in (f"{wall_}-bound", wall_):
+            if measure(side, 11) + 8 < room:
+                shift = -6 if anchor == "end" else 6
+                figure.words(at + shift, y.start - 6, side, text_anchor=anchor, **look)
+                break
 
 
 def _points(figure: Figure, points, roofs: Roofs, rates, x: Log, y: Log) -> None:
@@ -197,21 +197,20 @@ def _points(figure: Figure, points, roofs: Roofs, rates, x: Log, y: Log) -> None
             tip = _row_words(name, work, roofs, reached)
             at, lowest = x(work.intensity), y(reached or min(limits))
             for limit in limits:
-                _dot(figure, at, y(limit), tip, None if reached else marks.FORWARD)
+                _dot(figure, at, y(limit), tip, hollow=bool(reached))
             if reached:
                 figure.line(at, y(limits[0]) + 4, at, lowest, stroke_opacity=0.6)
-                _dot(figure, at, lowest, tip, marks.INPUT_GRADIENT)
+                _dot(figure, at, lowest, tip)
             spots[str(i)] = at, lowest
             taken += [(at - 5, y(r) - 5, at + 5, y(r) + 5) for r in (*limits, reached or limits[0])]
     for text, (at, lowest) in spots.items():
         _label(figure, text, at, lowest, taken, x, y)
 
 
-def _dot(figure: Figure, at: float, spot: float, tip: str, colour: Colour | None) -> None:
-    """Hollow for where something could be, coloured for where it is."""
-    look = colour.paint() if colour else {"fill": "none"}
-    look |= {"stroke": "currentColor", "stroke_width": 1.25}
-    figure.mark("circle", cx=at, cy=spot, r=4, tip=tip, **look)
+def _dot(figure: Figure, at: float, spot: float, tip: str, hollow: bool = False) -> None:
+    """Hollow where something could be and is not; no hue, since the book's hues are actions."""
+    look = {"fill": "none" if hollow else "currentColor", "stroke": "currentColor"}
+    figure.mark("circle", cx=at, cy=spot, r=3.5, tip=tip, stroke_width=1.25, **look)
 
 
 def _along(chip: Chip, dtype: str, x: Log, y: Log) -> Iterator[tuple]:

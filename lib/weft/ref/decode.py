@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from weft.plan.decode_check import check
+from weft.plan.decode_check import check, look
 from weft.ref.attention import attention
 
 
@@ -26,7 +26,8 @@ def paged_attention(
     [B, most blocks] and lengths [B] in int32 or int64 give o [B, 1, H, V]. Nothing here has a
     gradient. ValueError names an argument that does not fit. Kwon et al. 2023, equation 4.
     """
-    sizes = check(q, k_cache, v_cache, block_table, lengths, scale, look=True)
+    sizes = check(q, k_cache, v_cache, block_table, lengths, scale)
+    look(sizes, block_table, lengths)
     o_B1HV = q.new_zeros(sizes.B, 1, sizes.H, sizes.V)
     for b, S in enumerate(lengths.tolist()):
         if S:
