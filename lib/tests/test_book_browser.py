@@ -46,6 +46,14 @@ MOVE = """async ([box, chosen, limit]) => {
 }"""
 
 
+# Scroll a box to a share of its way, and return how wide it fades at the left and at the right.
+FADES = """(box, at) => new Promise((settle) => {
+  box.scrollLeft = at * (box.scrollWidth - box.clientWidth);
+  requestAnimationFrame(() => requestAnimationFrame(() => settle(["left", "right"].map((side) =>
+    getComputedStyle(box).getPropertyValue(`--weft-fade-${side}`).trim()))));
+})"""
+
+
 @pytest.fixture(scope="module")
 def chromium():
     if browser.find() is None:
@@ -190,6 +198,24 @@ def test_search_finds_without_a_network(home, open_page):
     found = page.locator("#search-results li a").evaluate_all("all => all.map((a) => a.href)")
     assert any("book/pipeline.html" in address for address in found)
     assert page.wrong == []
+
+
+@pytest.mark.parametrize("place", ["#fig-grid .weft-scroll", "#tab-made-up .measured-scroll"])
+@pytest.mark.parametrize(("width", "overflows"), [("2000px", False), ("100px", True)])
+def test_what_is_wider_than_its_box_fades_where_there_is_more_of_it(
+    boxes, open_page, place, width, overflows
+):
+    page = open_page(boxes + ("boxes.html" if "grid" in place else "measured.html"))
+    box = page.locator(place)
+    box.evaluate("(box, width) => box.style.width = width", width)
+    assert overflows == box.evaluate("(box) => box.scrollWidth > box.clientWidth")
+    faded = [box.evaluate(FADES, at) for at in (0, 0.5, 1)]
+    assert [[wide != "0px" for wide in both] for both in faded] == (
+        [[False, True], [True, True], [True, False]] if overflows else [[False, False]] * 3
+    )
+    box.focus()
+    page.keyboard.press("ArrowRight")
+    assert box.evaluate("(box) => getComputedStyle(box).maskImage") == "none"  # nor of its outline
 
 
 # --- sliders ----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The book's directives: what they make of good input, and where they say that input is bad."""
 
+import ast
 import base64
 import json
 import re
@@ -85,14 +86,14 @@ GOOD = {
     "index": "# All boxes\n\n"
     "It sleeps {calc}`bubble.fraction(p=8, m=32):.1%`, {calc}`fraction(8, 32):.3f},"
     "\n\n| a | b |\n|---|---|\n| {calc}`math.floor(7 / 2)` | {calc}`len(gpipe(4, 8).rows)` |\n\n"
-    "See {numref}`fig-small`.\n\n".replace(":.3f},", ":.3f`."),
+    "See {numref}`fig-small` and {numref}`tab-made-up`.\n\n".replace(":.3f},", ":.3f`."),
     "boxes": f"# Boxes\n\n{SLIDERS}\n{PYTHON_BOX}\n{SECOND_BOX}\n{PICTURE}\n{GUESS}",
     "measured": "# Measured\n\n"
     "{measured-value}`made-up@cpu gpipe weft:.2f` {measured-value}`made-up@h100 '1F1B step'` "
     "{measured-value}`made-up@cpu ratio` "
     "{calc}`measured('made-up', 'gpipe', 'torch', 'cpu') / measured('made-up', 'gpipe', 'weft',"
     " 'cpu'):.2f`\n\n"
-    "```{measured} made-up\n:caption: As a table.\n:not-yet: h200\n```\n\n"
+    "```{measured} made-up\n:name: tab-made-up\n:caption: As a table.\n:not-yet: h200\n```\n\n"
     "```{measured} made-up\n:caption: As a plot.\n:as: plot\n:chips: cpu\n"
     ":results: gpipe, 1F1B*\n:who: weft\n:format: .3f\n```\n\n"
     "```{measured} made-up\n:chips: cpu\n:who: torch\n```\n",
@@ -170,6 +171,21 @@ def test_measured_shows_values_chips_and_where_they_come_from(good):
     for said in ("2026-01-02", "python 3.11.0", "commit 0123456789ab", "weft bench none"):
         assert page.count(said) >= 3
     assert "<b>h200</b> not yet measured" in page
+
+
+def test_measured_tables_are_counted_as_tables_and_plots_as_figures(good):
+    page = good.read("measured.html")
+    captions = re.findall(
+        r'caption-number">(\w+)[^<]*</span><span class="caption-text">([^<]*)', page
+    )
+    assert captions == [
+        ("Table", "As a table."),
+        ("Fig", "As a plot."),
+        ("Table", record().title + "."),
+    ]
+    assert re.search(
+        r'href="measured.html#tab-made-up"><span[^>]*>Table 1</span>', good.read("index.html")
+    )
 
 
 def test_measured_leaves_out_rows_and_columns_without_a_value(good):
@@ -359,3 +375,26 @@ def test_a_name_with_two_homes_has_to_say_which(extension, monkeypatch):
     monkeypatch.setattr(calc, "plan_names", lambda: {"seconds": {"roofline": 1, "memory": 2}})
     with pytest.raises(calc.WrongExpression, match=r"memory\.seconds or roofline\.seconds"):
         calc.evaluate("seconds")
+
+
+# --- what the book shows of the library -------------------------------------------------------
+
+
+def shown_code() -> list[tuple[str, str]]:
+    """Each function or class that a chapter includes, as (where, text)."""
+    found = []
+    for page in sorted(ROOT.glob("book/*.md")):
+        text = page.read_text(encoding="utf-8")
+        for file, name in re.findall(r"{literalinclude} (\S+)\n:pyobject: (\S+)", text):
+            source = (page.parent / file).read_text(encoding="utf-8")
+            node = ast.parse(source)
+            for part in name.split("."):
+                node = next(n for n in node.body if getattr(n, "name", None) == part)
+            lines = source.splitlines()[node.lineno - 1 : node.end_lineno]
+            found += [(f"{page.name} shows {name}", line) for line in lines]
+    return found
+
+
+def test_code_that_the_book_shows_fits_beside_both_sidebars():
+    assert shown_code()
+    assert [(where, line) for where, line in shown_code() if len(line) > 84] == []

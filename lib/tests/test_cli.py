@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -105,6 +106,13 @@ def test_the_first_picture_takes_less_than_three_tenths_of_a_second(root):
     assert min(seconds() for _ in range(5)) < 0.3
 
 
+@pytest.mark.parametrize(("m", "code"), [(500, 0), (501, 2)])
+def test_the_largest_picture_is_as_large_as_said(m, code, monkeypatch, capsys):
+    monkeypatch.setattr("weft.cli.MOST_ACTIONS", 2 * 2 * 500)
+    assert cli.main(["draw", "gpipe", "2", str(m)]) == code
+    assert ("m = 501" in capsys.readouterr().err) == bool(code)
+
+
 # --- what goes wrong --------------------------------------------------------------------------
 
 
@@ -115,6 +123,12 @@ def test_the_first_picture_takes_less_than_three_tenths_of_a_second(root):
         (["draw", "gpipe", "0", "8"], "p is 0"),
         (["draw", "gpipe", "four", "8"], "argument P"),
         (["draw", "gpipe", "4"], "M"),
+        (["draw", "gpipe", "100000", "100000"], "make 20,000,000,000 actions or more, must be at"),
+        (["draw", "zb_v", "100000", "100000"], "and v = 2 make 40,000,000,000 actions or more"),
+        (["draw", "interleaved", "-99999", "-99999"], "p is -99999, must be"),
+        (["draw", "interleaved", "9", "9", "99999999"], "and v = 99999999 make 16,199,999,838"),
+        (["draw", "interleaved", "9", "9", "0"], "v is 0, must be"),
+        (["plan", "pipeline", "9999", "9999", "--memory=9"], "must be at most 1,000,000 here"),
         (["draw", "gpipe", "4", "8", "2"], "gpipe takes no V"),
         (["draw", "interleaved", "4", "7", "2"], "m is 7"),
         (["draw", "gpipe", "4", "8", "--f", "1,2"], "f has 2 durations"),
@@ -122,7 +136,7 @@ def test_the_first_picture_takes_less_than_three_tenths_of_a_second(root):
         (["draw", "gpipe", "4", "8", "--c", "nan"], "c is nan"),
         (["draw", "gpipe", "4", "8", "--sends", "none"], "--sends"),
         (["draw", "gpipe", "4", "8", "--fuse"], "--sends rendezvous"),
-        (["draw", "gpipe", "4", "8", "--svg", "no/such/folder.svg"], "no/such/folder.svg: No such"),
+        (["draw", "gpipe", "4", "8", "--svg", "no/such/folder.svg"], "there is no folder no/such"),
         (["draw", "gpipe", "4", "8", "--trace", "."], "Is a directory"),
         (["plan", "pipeline", "4", "8"], "--memory"),
         (["plan", "nothing"], "nothing"),
@@ -263,6 +277,35 @@ def test_grade_prints_the_result_and_writes_reports(tmp_path, monkeypatch, capsy
     assert f"score {score}/20" in capsys.readouterr().out
     assert json.loads(ours.read_text()) == {"form": "ours"}
     assert json.loads(theirs.read_text()) == {"form": "theirs"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["grade", "pipeline", "--json", "no/a.json"], "no/a.json: there is no folder no"),
+        (["grade", "pipeline", "--gradescope", "."], ".: Is a directory"),
+        (["draw", "gpipe", "2", "2", "--svg", "sealed/a.svg"], "sealed/a.svg: Permission denied"),
+        (["plan", "pipeline", "2", "2", "--memory=2", "--trace=no/a"], "there is no folder no"),
+        (["bench", "pipeline", "--out", "file/records"], "file/records: Not a directory"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_found_out_before_the_work(
+    arguments, complaint, tmp_path, monkeypatch, capsys
+):
+    def work(*_, **__):
+        pytest.fail("the work was done first")
+
+    monkeypatch.chdir(tmp_path)
+    Path("sealed").mkdir()
+    Path("file").touch()
+    # Not by its mode: a superuser may write anywhere.
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "sealed")
+    monkeypatch.setattr("weft.grade.check", work, raising=False)
+    monkeypatch.setattr("weft.plan.simulate.simulate", work)
+    monkeypatch.setattr("weft.plan.search.search", work)
+    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(bench=work))
+    assert cli.main(arguments) == 2
+    assert complaint in capsys.readouterr().err
 
 
 # --- the terminal -----------------------------------------------------------------------------

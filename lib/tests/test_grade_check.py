@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
-from weft.grade import check
+from weft.grade import Result, Row, check
 from weft.grade.confine import descendants, landlock
+from weft.grade.grader import stems
 
 NAP = 98_000_000 + os.getpid()  # seconds: what hostile answers leave asleep, found again by it
 
@@ -421,6 +423,10 @@ def test_reports_for_terminal_notebook_programs_and_gradescope(tmp_path):
     ]
     assert "&lt;small&gt; &amp; cheap" in result._repr_html_()
     assert result._repr_html_().count("<tr>") == 5
+    marks = re.findall(r"<span role='img' aria-label='(\w+)'[^>]*>(.)</span>", result._repr_html_())
+    assert marks == [("passed", "✓"), ("failed", "✗"), ("passed", "✓")]
+    open_row = Result("toy", (Row("test_x", "X", 2, why="not written yet"),))
+    assert "aria-label='open' title='open'>–</span>" in open_row._repr_html_()
     report = json.loads(result.json())
     assert (report["stem"], report["score"], report["max"]) == ("toy", 5, 7)
     assert [test["name"] for test in report["tests"]] == ["test_right", "test_small", "test_secret"]
@@ -452,13 +458,24 @@ def test_answers_are_found_from_any_folder_and_tests_are_the_courses(tmp_path, m
     assert check("toy", copied / "answers.py").full
 
 
+def test_a_course_is_looked_for_where_courses_are_and_nowhere_else(tmp_path):
+    """Not in every folder around: in one for temporary files they come and go meanwhile."""
+    write(tmp_path, STAGED, "")
+    for folder in ("exercises/topic", "other/topic"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "other/topic/answers.py").touch()
+    assert stems(tmp_path) == ["toy"]
+
+
 def test_bad_usage_says_what_would_be_right(tmp_path, monkeypatch):
     write(tmp_path, STAGED, "")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"stem is 'toi', must be one of: .*toy"):
         check("toi")
-    with pytest.raises(ValueError, match=r"answers is 'nowhere', must be a folder with an answers"):
-        check("toy", "nowhere")
+    for wrong in ("nowhere", 3, b"."):
+        said = rf"answers is {wrong!r}, must be a folder with an answers\.py, or that file"
+        with pytest.raises(ValueError, match=said):
+            check("toy", wrong)
     (tmp_path / "solutions").rename(tmp_path / "exercises")
     with pytest.raises(ValueError, match=r"hidden is True, but .* has no toy"):
         check("toy", hidden=True)

@@ -156,10 +156,28 @@ def test_a_number_stands_in_the_middle_of_its_cell(name, p, m):
     x = clock(root, timeline.makespan)
     ys = {y for text, _, y in words(root) if text.startswith("rank")}
     shown = [(text, round(at, 1), y) for text, at, y in words(root) if text.isdigit() and y in ys]
+    middle = {"BW": 0.25}  # of its B part: the edge between B and W is in the middle of the cell
     expected = Counter(
-        (str(s.action.microbatch), round(x((s.start + s.end) / 2))) for s in timeline.spans
+        (str(a.microbatch), round(x(start + middle.get(a.kind, 0.5) * (end - start))))
+        for _, a, start, end in timeline.spans
     )
     assert Counter((text, round(at)) for text, at, _ in shown) == expected
+
+
+@pytest.mark.parametrize(
+    ("m", "b_share", "at"),
+    [(3, 0.75, 0.375), (3, 0.25, 0.625), (3, 1, 0.5), (3, 0, 0.5), (3, 0.125, 0.5625)]
+    + [(6, 0.5, 0.5), (6, 0.75, 0.375)],  # neither of two halves has room, three quarters have
+)
+def test_a_number_does_not_stand_on_the_edge_between_two_colours(m, b_share, at):
+    timeline = simulate(one_f_one_b(p=1, m=m), f=4)
+    root = parse(draw.svg(timeline, b_share=b_share, width=360))
+    x = clock(root, timeline.makespan)
+    y = next(y for text, _, y in words(root) if text == "rank 0")
+    shown = {text: [at for t, at, its in words(root) if (t, its) == (text, y)] for text in "012"}
+    for i in range(3):
+        f, bw = x(6 * i + 2), x(6 * i + 4 + 2 * at)
+        assert shown[str(i)] == [pytest.approx(f, abs=0.02), pytest.approx(bw, abs=0.02)]
 
 
 def test_numbers_are_left_out_where_one_of_them_would_not_fit():

@@ -224,6 +224,14 @@ def test_progress_is_told_from_beginning_to_end():
     assert told[0] == 0 and told[-1] == 1
 
 
+def test_the_numbers_may_be_numpys():
+    numpy = pytest.importorskip("numpy", reason="its numbers")
+    p, m, two = numpy.int64(3), numpy.int32(5), numpy.float64(2)
+    limits = numpy.array([3, 3, 2])
+    found = search(p, m, f=two, c=numpy.array(0.5), memory=limits, kept=numpy.float32(0.5))
+    assert found == search(3, 5, f=2, c=0.5, memory=[3, 3, 2], kept=0.5)
+
+
 # --- what cannot be asked -----------------------------------------------------------------------
 
 

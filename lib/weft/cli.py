@@ -1,4 +1,4 @@
-"""The command line: `weft draw`, `plan`, `run`, `bench`, `grade`, `doctor`.
+"""The command line: `weft draw`, `plan`, `roofline`, `run`, `bench`, `grade`, `doctor`.
 
 Each command imports what it needs when it is called, so that a picture is on the screen before
 torch could have been loaded. What goes wrong is one line on stderr and exit code 2.
@@ -9,9 +9,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from errno import EACCES, EISDIR, ENOENT
 from pathlib import Path
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
+MOST_ACTIONS = 1_000_000  # that a picture is made of: some fifteen seconds of work
 TRAINERS = {"pipeline": "weft.run.train"}  # `weft run TOPIC` -> the module whose main it calls
 
 
@@ -70,6 +72,7 @@ def parser() -> Parser:
 
     draw_arguments(add("draw", draw, "draw a pipeline schedule"))
     plan_arguments(add("plan", plan, "find a plan within limits"))
+    roofline_arguments(add("roofline", roofline, "place operations under the roofs of chips"))
     run_ = add("run", run, "train a small model over several ranks")
     run_.add_argument("topic", metavar="TOPIC")
     run_.add_argument("rest", nargs=argparse.REMAINDER)
@@ -120,6 +123,20 @@ def plan_arguments(plan_: Parser) -> None:
         "--memory", metavar="N", type=int, required=True, help="most live activations on a rank"
     )
     file_arguments(pipeline)
+
+
+def roofline_arguments(roofline_: Parser) -> None:
+    """Operations, and the chips and dtypes whose roofs they are put under."""
+    roofline_.add_argument(
+        "operations", metavar="OPERATION", nargs="*",
+        help="such as matmul:4096,4096,4096 or 8*decode:4096,32,8,128 (a few examples)",
+    )  # fmt: skip
+    roofline_.add_argument("--chip", metavar="NAMES", help="such as h100 or h100,a100-80 (h100)")
+    roofline_.add_argument("--dtype", metavar="NAMES", help="such as bf16 or fp16,fp8 (bf16)")
+    roofline_.add_argument(
+        "--record", metavar="F", type=Path, help="a roof that weft bench roofline has measured"
+    )
+    roofline_.add_argument("--svg", metavar="F", type=Path, help="write the picture there")
 
 
 def duration_arguments(command: Parser) -> None:
@@ -176,6 +193,8 @@ def draw(options: argparse.Namespace) -> int:
     if options.fuse and options.sends == "buffered":
         raise ValueError("--fuse says how messages are posted: it needs --sends rendezvous")
     sizes = [options.p, options.m] + ([] if options.v is None else [options.v])
+    check_size(options.p, options.m, options.v or schedule(1, 2).v)
+    check_writable(options.svg, options.trace)
     with working(f"simulating {options.schedule}"):
         made = schedule(*sizes)
         if options.fuse:
@@ -194,6 +213,8 @@ def plan(options: argparse.Namespace) -> int:
     from weft.terminal import table, working
 
     times = {"f": options.f, "b": options.b, "w": options.w, "c": options.c}
+    check_size(options.p, options.m)
+    check_writable(options.svg, options.trace)
     with working("searching"):
         found = search(options.p, options.m, **times, memory=options.memory)
         picture = in_characters(found)
@@ -229,6 +250,31 @@ def described(name: str, timeline, memory: int) -> list[str]:
     return [name, f"{timeline.makespan:g}", *shares, str(live), "yes" if live <= memory else "no"]
 
 
+def roofline(options: argparse.Namespace) -> int:
+    """Draw roofs with operations under them, and print what each can reach."""
+    from weft.plan.draw_roofline import of_record, svg, text
+    from weft.plan.hardware import CHIPS
+    from weft.plan.roofline import EXAMPLES, operation
+    from weft.terminal import width
+
+    check_writable(options.svg)
+    points, roofs, rates = {}, [], {}
+    if options.record:
+        from weft.bench.record import read
+
+        points, roofs, rates = of_record(read(options.record), options.dtype)
+    dtypes = [dtype for _, dtype in roofs] or (options.dtype or "bf16").split(",")
+    if options.chip or not options.record:
+        chips = [known("chip", name, CHIPS) for name in (options.chip or "h100").split(",")]
+        roofs += [(chip, dtype) for chip in chips for dtype in dtypes]
+    for name in options.operations or (() if options.record else EXAMPLES):
+        points[name] = operation(name, dtypes[0])
+    print(text(points, roofs, rates, width()))
+    if options.svg:
+        write(options.svg, svg(points, roofs, rates) + "\n")
+    return 0
+
+
 def run(options: argparse.Namespace) -> int:
     """Hand over to a topic's own training program."""
     from importlib import import_module
@@ -248,6 +294,8 @@ def bench(options: argparse.Namespace) -> int:
     topics = {m.name: f"weft.bench.{m.name}" for m in iter_modules(weft.bench.__path__)}
     topics.pop("record", None)
     module = import_module(known("topic", options.topic, topics))
+    if options.out:  # a folder that cannot be is better found out before an hour of measuring
+        options.out.mkdir(parents=True, exist_ok=True)
     with working(f"measuring {options.topic}") as progress:
         records = module.bench(progress)
     for record in records:
@@ -277,6 +325,7 @@ def grade(options: argparse.Namespace) -> int:
     from weft.terminal import working
 
     asked = {"answers": options.answers, "hidden": options.hidden, "only": options.only}
+    check_writable(options.json, options.gradescope)
     with working(f"grading {options.stem}") as progress:
         result = check(options.stem, **asked, seed=options.seed, progress=progress)
     print(result)
@@ -326,6 +375,30 @@ def keep(timeline, options: argparse.Namespace) -> None:
         write(options.svg, svg(timeline) + "\n")
     if options.trace:
         write(options.trace, json.dumps(timeline.to_perfetto()) + "\n")
+
+
+def check_size(p: int, m: int, v: int = 1) -> None:
+    """Refuse what would not end while somebody waits; sizes below 1 are the schedule's to refuse.
+
+    Every microbatch has a forward and a backward, or two halves of one, on every virtual stage.
+    """
+    actions = 2 * p * m * v
+    if min(p, m, v) > 0 and actions > MOST_ACTIONS:
+        raise ValueError(
+            f"p = {p}, m = {m} and v = {v} make {actions:,} actions or more, must be at most "
+            f"{MOST_ACTIONS:,} here: weft.plan.simulate has no such limit"
+        )
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Raise before the work what writing its result would raise after it."""
+    for path in filter(None, paths):
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
+        if not path.parent.is_dir():
+            raise FileNotFoundError(ENOENT, f"there is no folder {path.parent}", str(path))
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES), str(path))
 
 
 def write(path: Path, text: str) -> None:

@@ -24,7 +24,11 @@ logger = logging.getLogger(__name__)
 
 
 class measured_box(drawn):
-    """A figure with measurements."""
+    """A table with measurements: it is numbered among the tables."""
+
+
+class measured_plot(measured_box):
+    """Measurements as dots: a figure among the figures."""
 
 
 class MeasuredValue(SphinxRole):
@@ -68,7 +72,8 @@ class Measured(FigureDirective):
             return self.wrong(str(error))
         title = next((record.title for record in shown), self.arguments[0])
         self.options = {"alt": title, "caption": f"{title}."} | self.options
-        figure = self.figure(measured_box, html=body, record=self.arguments[0])
+        kind = measured_plot if self.options.get("as") == "plot" else measured_box
+        figure = self.figure(kind, html=body, record=self.arguments[0])
         figure += self.caption()
         return [figure]
 
@@ -135,8 +140,7 @@ def depart_measured(self, node):
 
 
 def setup(app):
-    app.add_enumerable_node(
-        measured_box, "figure", caption_of, html=(visit_measured, depart_measured)
-    )
+    for kind, numbered in ((measured_box, "table"), (measured_plot, "figure")):
+        app.add_enumerable_node(kind, numbered, caption_of, html=(visit_measured, depart_measured))
     app.add_role("measured-value", MeasuredValue())
     app.add_directive("measured", Measured)

@@ -14,6 +14,7 @@ from weft.grade import confine, data
 from weft.grade.worker import MOST, send
 from weft.plan.pipeline import Plan
 
+START = 120  # seconds that the small process may take to import what it hands on
 PRINTED = 400  # characters of an answer's output that are kept
 
 
@@ -40,10 +41,14 @@ class Workshop:
         self.scratch = scratch
         self.process: subprocess.Popen | None = None
 
-    def fork(self, *handles: int) -> int:
-        """A fresh answer process that holds these file descriptors; its process id."""
+    def start(self) -> None:
+        """Start the small process, unless it is there: this may take seconds, a fork does not."""
         if self.process is None or self.process.poll() is not None:
             self._start()
+
+    def fork(self, *handles: int) -> int:
+        """A fresh answer process that holds these file descriptors; its process id."""
+        self.start()
         try:
             socket.send_fds(self.control, [b"!"], handles)
             return int.from_bytes(self._read(), "big")
@@ -76,7 +81,7 @@ class Workshop:
     def _start(self) -> None:
         self.close()
         self.control, theirs = socket.socketpair()
-        self.control.settimeout(20)
+        self.control.settimeout(START)
         environment = os.environ | {
             "TMPDIR": str(self.scratch),
             "TRITON_CACHE_DIR": str(self.scratch / "triton"),
@@ -91,6 +96,11 @@ class Workshop:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
+        try:
+            self._read()  # READY
+        except (OSError, EOFError):
+            raise Stopped("the answers' process could not be started") from None
+        self.control.settimeout(20)
 
     def _read(self) -> bytes:
         got = self.control.recv(8, socket.MSG_WAITALL)

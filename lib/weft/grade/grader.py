@@ -53,9 +53,9 @@ def check(
 
 def stems(course: Path) -> list[str]:
     """The topics of a course that have exercises."""
+    kinds = ("exercises", "solutions")
     return sorted(
-        {path.parent.name for path in course.glob("*/*/answers.py")}
-        & {path.name for kind in ("exercises", "solutions") for path in course.glob(f"{kind}/*")}
+        {path.parent.name for kind in kinds for path in course.glob(f"{kind}/*/answers.py")}
     )
 
 
@@ -69,11 +69,14 @@ def course_around(folder: Path) -> Path | None:
 
 def _find(stem: str, answers: str | Path | None, hidden: bool) -> tuple[Path, Path]:
     """The answers.py to grade and the folder of tests to grade it with."""
+    allowed = "must be a folder with an answers.py, or that file"
+    if not isinstance(answers, str | os.PathLike | None):
+        raise ValueError(f"answers is {answers!r}, {allowed}")
     given = Path(answers).resolve() if answers is not None else None
     if given is not None and given.is_dir():
         given = given / "answers.py"
     if given is not None and not given.is_file():
-        raise ValueError(f"answers is {str(answers)!r}, must be a folder with an answers.py")
+        raise ValueError(f"answers is {str(answers)!r}, {allowed}")
     courses = [course_around(Path.cwd()), course_around(LIBRARY)]
     if given is not None:
         courses.insert(1, course_around(given.parent))

@@ -144,6 +144,7 @@ class Grading:
             factory = request.getfixturevalue("tmp_path_factory")
             scratch = self.config.getoption("--weft-scratch") or factory.mktemp("answer")
             self.workshop = Workshop(path.resolve(), here / "probe.py", scratch)
+        self.workshop.start()  # here, where the test's clock does not run yet
         self.current = Answers(self.workshop)
         yield self.current
         self.current.end()

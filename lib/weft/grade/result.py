@@ -4,6 +4,8 @@ import html
 import json
 from dataclasses import asdict, dataclass, field
 
+MARKS = {"passed": "✓", "failed": "✗", "open": "–"}  # how a table shows what a row has come to
+
 
 @dataclass
 class Row:
@@ -90,7 +92,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{'✅' if row.passed else '❌'}</td>"
+            f"<tr><td>{_mark(row)}</td>"
             f"<td style='text-align:left'>{html.escape(row.title)}{_notes(row)}</td>"
             f"<td>{row.score:g}/{row.max:g}</td></tr>"
             for row in self.tests
@@ -125,6 +127,12 @@ class Result:
         ]
         report = {"score": self.score, "output": self.again, "output_format": "text"}
         return json.dumps(report | {"tests": tests}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _mark(row: Row) -> str:
+    """A sign that every font has, and the word for it for those who do not see it."""
+    word = "passed" if row.passed else "open" if row.bare else "failed"
+    return f"<span role='img' aria-label='{word}' title='{word}'>{MARKS[word]}</span>"
 
 
 def _notes(row: Row) -> str:

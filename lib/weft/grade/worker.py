@@ -5,7 +5,8 @@ itself in, imports `answers.py` and calls its functions as the grader asks. Valu
 data. A test's child is killed with all it started when the test ends, so nothing that an answer
 leaves behind, in memory or as a process, reaches the next test.
 
-Beside `answers.py` a topic may have a `probe.py`, which is the grader's: its `prepare()` runs
+Beside `answers.py` a topic may have a `probe.py`, which is the grader's: its `warm()` runs once in
+the small process, to import what each test would import again, its `prepare()` in each child
 before the answers are imported, and its functions get the answers' module first. That is where
 bytes and live activations are measured. An answer shares its process with the probe and could
 forge what the probe measures; it cannot reach the tests, the scores or the report.
@@ -28,6 +29,7 @@ from weft.grade import confine, data
 
 MEMORY = 8 << 30  # bytes that an answer's process may have for itself
 MOST = 16 << 20  # bytes of one request or reply
+READY = b"ready..."  # eight bytes, like all that is said on the control socket
 
 
 def main() -> None:
@@ -37,6 +39,8 @@ def main() -> None:
     confine.die_with_parent()
     confine.adopt_orphans()
     confine.hide_memory()
+    warm(probe)
+    control.sendall(READY)
     while True:
         asked, handles, _, _ = socket.recv_fds(control, 1, 2)
         if not asked:
@@ -81,6 +85,14 @@ def serve(connection: int, printed: int, answers: Path, probe: Path, scratch: Pa
                     stream.flush()
             send(channel, reply)
     os._exit(0)
+
+
+def warm(probe: Path) -> None:
+    """Have the probe import, once for all tests, what is slow to import."""
+    if probe.is_file():
+        module = load(probe, "probe", known=False)
+        if hasattr(module, "warm"):
+            module.warm()
 
 
 class Missing(Exception):

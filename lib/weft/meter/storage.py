@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 
 class Storages:
@@ -44,10 +43,14 @@ class Storages:
 
 def tensors(*values: Any) -> Iterator[torch.Tensor]:
     """The tensors with memory of their own among nested arguments or results."""
-    for value in tree_leaves(values):
-        strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
-        if strided and value.device.type != "meta":
-            yield value
+    for value in values:  # torch.utils._pytree would take longer than the operation does
+        if isinstance(value, torch.Tensor):
+            if value.layout is torch.strided and value.device.type != "meta":
+                yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors(*value)
+        elif isinstance(value, dict):
+            yield from tensors(*value.values())
 
 
 def new(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:

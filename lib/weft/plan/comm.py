@@ -8,7 +8,7 @@ neighbours that both send first wait for each other for ever.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.plan.pipeline import RECEIVES, SENDS, Action, Plan, validate
+from weft.plan.pipeline import COMPUTE, RECEIVES, SENDS, Action, Plan, validate
 from weft.plan.simulate import simulate
 
 EARLIER, LATER = 0, 1  # at equal times what is sent goes before what is computed next
@@ -58,6 +58,37 @@ def messages(plan: Plan, action: Action) -> tuple[Action | None, Action | None]:
     if 0 <= target < plan.stages and plan.ranks[target] != plan.ranks[stage]:
         send = Action(f"SEND_{kind[0]}", microbatch, stage)
     return receive, send
+
+
+def check_messages(plan: Plan) -> None:
+    """Raise ValueError unless a lowered plan passes on every tensor once, at a possible time.
+
+    A rank has to receive each tensor from elsewhere before the work that needs it, send each that
+    is needed elsewhere after the work that makes it, and do nothing else. Since every piece of
+    work is somewhere in a plan, once, each send then has its receive on the rank it goes to.
+    """
+    for rank, row in enumerate(plan.rows):
+        needed = {messages(plan, action)[0] for action in row if action.kind in COMPUTE}
+        held, due, sent = set(), set(), set()
+        for action in row:
+            receive, send = messages(plan, action)
+            if action.kind in COMPUTE:
+                if receive and receive not in held:
+                    raise ValueError(f"{receive!r} is missing before {action!r} on rank {rank}")
+                due |= {send} if send else set()
+            elif action in held | sent:
+                raise ValueError(f"{action!r} comes twice on rank {rank}")
+            elif action.kind in RECEIVES:
+                if action not in needed:
+                    raise ValueError(f"{action!r} on rank {rank} is not needed by what it computes")
+                held.add(action)
+            elif action in due:
+                due.remove(action)
+                sent.add(action)
+            else:
+                raise ValueError(f"{action!r} on rank {rank} has nothing to send, or not yet")
+        for action in due:
+            raise ValueError(f"{action!r} is missing on rank {rank}")
 
 
 def peer(plan: Plan, action: Action) -> int:

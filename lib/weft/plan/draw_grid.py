@@ -117,7 +117,7 @@ def rows(
     _fills(figure, timeline, x, top, share, outlined=not tips)
     _outlines(figure, timeline, x, top, unit, tips)
     _messages(figure, timeline, x, top, unit)
-    _numbers(figure, timeline, x, top)
+    _numbers(figure, timeline, x, top, share)
 
 
 def _fills(
@@ -210,10 +210,12 @@ def _messages(figure: Figure, timeline: Timeline, x: Scale, top: float, unit: st
             figure.mark("rect", x=left, y=y + 8, width=wide, height=6, tip=tip)
 
 
-def _numbers(figure: Figure, timeline: Timeline, x: Scale, top: float) -> None:
+def _numbers(figure: Figure, timeline: Timeline, x: Scale, top: float, share: float) -> None:
     """The microbatch on each cell that is wide enough for any of them.
 
-    The digits of a row are one text element with an x for each; longer numbers need their own.
+    On a BW it stands in the B part, or in the W part, where that has room, not on the edge
+    between their colours. The digits of a row are one text element with an x for each; longer
+    numbers need their own.
     """
     look = {"font_size": CELL_FONT, "text_anchor": "middle", "fill": svg.INK}
     needed = measure("0" * len(str(timeline.plan.m - 1)), CELL_FONT) + 2
@@ -221,7 +223,7 @@ def _numbers(figure: Figure, timeline: Timeline, x: Scale, top: float) -> None:
         for rank, row in enumerate(timeline.rows):
             y = top + rank * ROW + 17
             places = [
-                ((x(span.start) + x(span.end)) / 2, str(span.action.microbatch))
+                (_middle(span, x, share, needed), str(span.action.microbatch))
                 for span in row
                 if span.computes and x(span.end) - x(span.start) >= needed
             ]
@@ -232,6 +234,14 @@ def _numbers(figure: Figure, timeline: Timeline, x: Scale, top: float) -> None:
             for middle, microbatch in places:
                 if len(microbatch) > 1:
                     figure.words(middle, y, microbatch)
+
+
+def _middle(span: Span, x: Scale, b_share: float, needed: float) -> float:
+    """Where a number is read best: in the middle of the first part of a cell that has room."""
+    for _, left, _, wide, _ in _parts(span, x, 0, b_share):
+        if wide >= needed:
+            return left + wide / 2
+    return (x(span.start) + x(span.end)) / 2
 
 
 def _tip(timeline: Timeline, span: Span, unit: str) -> str:

@@ -55,7 +55,12 @@ def ledger(timeline: Timeline) -> tuple[Wait, ...]:
     return tuple(wait for wait in waits if wait.end > wait.start)
 
 
-def _rank_waits(timeline: Timeline, rank: int, ends: dict, posted: dict) -> Iterator[Wait]:
+def _rank_waits(
+    timeline: Timeline,
+    rank: int,
+    ends: dict,
+    posted: dict,
+) -> Iterator[Wait]:
     plan = timeline.plan
     now = 0.0
     for span in timeline.row(rank):

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from weft.plan.arguments import plain, sizes
+
 COMPUTE = ("F", "B", "W", "BW")
 SENDS = ("SEND_F", "SEND_B")
 RECEIVES = ("RECV_F", "RECV_B")
@@ -80,6 +82,10 @@ class Plan:
     rows: tuple[tuple[Action, ...], ...]
     ranks: tuple[int, ...]
     lowered: str | None = None
+
+    def __post_init__(self) -> None:
+        for size in ("p", "m", "v"):
+            object.__setattr__(self, size, plain(getattr(self, size)))
 
     @property
     def stages(self) -> int:
@@ -176,7 +182,7 @@ def _straight(
     lag: Callable[[int], int] | None = None,
 ) -> Plan:
     """One stage per rank and microbatches in order; only `ahead` and `lag`, by stage, differ."""
-    _check_sizes(p=p, m=m)
+    p, m = sizes(p=p, m=m)
     rows = tuple(
         _weave(
             [Action("F", i, stage) for i in range(m)],
@@ -236,7 +242,13 @@ def zb_h1(p: int, m: int) -> Plan:
     F0 F1 B0 W0 F2 B1 W1 B2 W2
     F0 B0 F1 B1 W0 F2 B2 W1 W2
     """
-    return _straight("zb_h1", p, m, ahead=lambda stage: p - 1 - stage, lag=lambda stage: stage)
+    return _straight(
+        "zb_h1",
+        p,
+        m,
+        ahead=lambda stage: p - 1 - stage,
+        lag=lambda stage: stage,
+    )
 
 
 def zb_h2(p: int, m: int) -> Plan:
@@ -271,7 +283,7 @@ def interleaved(p: int, m: int, v: int = 2) -> Plan:
     >>> print(*interleaved(p=2, m=2, v=2).rows[0])
     F0 F1 F0 F1 BW0 BW1 BW0 BW1
     """
-    _check_sizes(p=p, m=m, v=v)
+    p, m, v = sizes(p=p, m=m, v=v)
     if m % p:
         raise ValueError(f"m is {m}, must be a multiple of p = {p} for interleaving")
 
@@ -340,7 +352,7 @@ def zb_v(p: int, m: int) -> Plan:
 
     Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", section 3.
     """
-    _check_sizes(p=p, m=m)
+    p, m = sizes(p=p, m=m)
     n = max(m, 2 * p - 1)
     f0, f1, b0, b1 = ("F", DOWN), ("F", UP), ("B", DOWN), ("B", UP)
 
@@ -368,7 +380,7 @@ def dualpipe_v(p: int, m: int) -> Plan:
 
     DeepSeek-AI 2025, DualPipe; Qi 2025 for the V form.
     """
-    _check_sizes(p=p, m=m)
+    p, m = sizes(p=p, m=m)
     if m < 2 * p:
         raise ValueError(f"m is {m}, must be at least 2 * p = {2 * p} for dualpipe_v")
     f0, f1, bw0, bw1 = ("F", DOWN), ("F", UP), ("BW", DOWN), ("BW", UP)
@@ -401,21 +413,18 @@ SCHEDULES: dict[str, Callable[..., Plan]] = {
 # --- what makes a list of actions a plan ----------------------------------------------------------
 
 
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} is {size!r}, must be a whole number of at least 1")
-
-
 def validate(plan: Plan) -> None:
     """Raise ValueError unless every stage runs every microbatch forward, then backward, once.
 
-    Says which action is missing, doubled, misplaced or too early. Whether ranks that each keep
-    their own order can also wait for one another in a circle is `weft.plan.simulate`'s to find.
+    Says which action is missing, doubled, misplaced or too early; in a lowered plan, which send or
+    receive (`weft.plan.comm.check_messages`). Whether ranks that each keep their own order can
+    also wait for one another in a circle is `weft.plan.simulate`'s to find.
     """
     if not isinstance(plan, Plan):
         raise ValueError(f"plan is {plan!r}, must be a Plan")
-    _check_sizes(p=plan.p, m=plan.m, v=plan.v)
+    if plan.lowered not in (None, "fused", "naive"):
+        raise ValueError(f"lowered is {plan.lowered!r}, must be None, 'fused' or 'naive'")
+    sizes(p=plan.p, m=plan.m, v=plan.v)
     if len(plan.rows) != plan.p:
         raise ValueError(f"plan has {len(plan.rows)} rows, must have one per rank, p = {plan.p}")
     shares = [plan.ranks.count(rank) for rank in range(plan.p)]
@@ -423,6 +432,10 @@ def validate(plan: Plan) -> None:
         raise ValueError(f"ranks is {plan.ranks}, must give each of {plan.p} ranks {plan.v} stages")
     for rank, row in enumerate(plan.rows):
         _validate_row(plan, rank, row)
+    if plan.lowered:
+        from weft.plan.comm import check_messages  # which is about plans, so it imports this file
+
+        check_messages(plan)
 
 
 def _validate_row(plan: Plan, rank: int, row: Sequence[Action]) -> None:

@@ -88,7 +88,8 @@ class _Linear(torch.autograd.Function):
     def forward(ctx, x, weight, bias, layer, store):
         ctx.save_for_backward(x, weight)
         ctx.layer, ctx.store = layer, store
-        return linear(x, weight, bias)
+        # Detached, it is no view of anything, and what comes next may change it in place.
+        return linear(x, weight, bias).detach()
 
     @staticmethod
     @once_differentiable

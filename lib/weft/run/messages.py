@@ -1,7 +1,7 @@
 """The tensors that pass between the ranks of a pipeline: sent, awaited, and told apart."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -189,30 +189,15 @@ def hoist(plan: Plan, row: Iterable[Action], ahead: int) -> tuple[Action, ...]:
     return tuple(hoisted)
 
 
-def check_messages(plan: Plan) -> None:
-    """Raise ValueError unless a lowered plan passes on every tensor once, at a possible time."""
-    for rank, row in enumerate(plan.rows):
-        held, due = set(), set()
-        for action in row:
-            if action.kind in COMPUTE:
-                receive, send = messages(plan, action)
-                if receive and receive not in held:
-                    raise ValueError(f"{receive!r} is missing before {action!r} on rank {rank}")
-                due |= {send} if send else set()
-            elif action.kind in RECEIVES:
-                if action in held:
-                    raise ValueError(f"{action!r} comes twice on rank {rank}")
-                held.add(action)
-            elif action in due:
-                due.remove(action)
-            else:
-                raise ValueError(f"{action!r} on rank {rank} has nothing to send, or not yet")
-        for action in _surplus(plan, row, held):
-            raise ValueError(f"{action!r} on rank {rank} is not needed by what follows")
-        for action in due:
-            raise ValueError(f"{action!r} is missing on rank {rank}")
+def everyones(mine: Tensor, world: World) -> Tensor:
+    """Row r of the result is what rank r has.
 
-
-def _surplus(plan: Plan, row: Sequence[Action], held: set[Action]) -> Iterator[Action]:
-    needed = {messages(plan, action)[0] for action in row if action.kind in COMPUTE}
-    yield from held - needed
+    It is an all-gather. As an all-to-all of equal parts nobody passes on what others sent, so that
+    all have it one hop after the last rank is done, where a ring takes p - 1.
+    """
+    if world.size == 1:
+        return mine[None]
+    parts = mine.to(world.device).repeat(world.size, 1)
+    rows = torch.empty_like(parts)
+    dist.all_to_all_single(rows, parts, group=world.group())
+    return rows.cpu()

@@ -26,14 +26,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
+from operator import index
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from . import nursery
-from .nursery import Job, Outcome
+from weft.plan.arguments import sizes
+
+from . import nursery, server
+from . import rank as rank_process
+from .job import Job, Outcome
 
 try:
     import cloudpickle
@@ -147,21 +151,24 @@ def launch(
 
     Under torchrun n must equal WORLD_SIZE; fn runs in this process and every rank gets the list.
     """
-    backend = _checked(fn, n, backend, timeout)
+    backend, n = _checked(fn, n, backend, timeout), index(n)
     payload = _packed(fn, args)
     if _under_torchrun():
         return _call_here(fn, n, args, backend, timeout)
     job = Job.here(f"{__name__}:_rank", pickle.dumps((backend, payload)), n, float(timeout))
     output = _Output(n)
     try:
-        outcomes = nursery.run(job, ("torch", __name__), output.show)
+        outcomes = server.run(job, ("torch", __name__), output.show)
     finally:
         output.close()
     return _values([_legible(outcome, timeout) for outcome in outcomes], n)
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    try:
+        return bool(sizes(count=value))
+    except ValueError:
+        return False
 
 
 def _under_torchrun() -> bool:
@@ -294,7 +301,7 @@ def _legible(outcome: Outcome, timeout: float) -> Outcome:
     if outcome.kind != "hung":
         return outcome
     frames = re.findall(r'File "(.*)", line (\d+) in (.*)', outcome.detail)
-    ours = (nursery.__file__, __file__)
+    ours = (server.__file__, nursery.__file__, rank_process.__file__, __file__)
     lines = ["It was here (most recent call last):"] if frames else []
     for name, line, function in reversed(frames):
         if name not in ours and name != "<string>":
@@ -420,7 +427,7 @@ def _call_here(
         dist.all_gather_object(values, value, group=world.group())
         outcomes = [Outcome(i, "returned", value=value) for i, value in enumerate(values)]
     except BaseException as error:
-        mine = nursery.raised(rank, error)
+        mine = rank_process.raised(rank, error)
         words = json.dumps([mine.rank, mine.kind, mine.cause, mine.detail])
         first = Outcome(*json.loads(store.compare_set("failed", "", words)))
         others = () if first.rank == rank else (mine,)
