@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from weft.kernels import attention_fa1, attention_launch, attention_naive, compile_for
-from weft.kernels.attention import attention, passes
+from weft.kernels import attention_fa1, attention_launch, attention_naive
+from weft.kernels.attention import attention
 from weft.kernels.attention_tuned import Tile
 from weft.ref.attention import attention as reference
 from weft.ref.attention import merge
@@ -256,7 +256,7 @@ def apart(x, layout):
     "layout", ["heads first", "column by column", "in a margin", "one row for all"]
 )
 def test_strides_and_margins_do_not_matter(layout):
-    q, k, v, _, do, dlse = tensors(Case(19, 37, 2, 1, 20, 33, True, None, HALF, 2))
+    q, k, v, _, do, dlse = tensors(Case(9, 20, 2, 1, 20, 33, True, None, HALF, 2))
     moved = [apart(x, layout) for x in (q, k, v, do)]
     if layout != "one row for all":
         assert not all(x.is_contiguous() for x in moved)
@@ -300,7 +300,7 @@ def test_all_of_the_result_is_written_and_nothing_beside_it(version, monkeypatch
 
 # --- what is not finite ---------------------------------------------------------------------------
 
-T, AT = 37, 20  # queries and keys; the one that is not finite
+T, AT = 20, 11  # queries and keys; the one that is not finite
 
 
 def reaches(dim, start, stop=None):
@@ -323,10 +323,8 @@ HIT = {  # what is NaN -> where o, dq, dk and dv have to be: channels, rows from
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("where", HIT)
 def test_nan_comes_out_where_the_maths_puts_it_and_nowhere_else(where, masked):
-    names = "q", "k", "v", "do"
-    given = dict(
-        zip(names, tensors(Case(T, T, 1, 1, 16, 16, True, None, SINGLE))[:3], strict=False)
-    )
+    q, k, v, *_ = tensors(Case(T, T, 1, 1, 16, 16, True, None, SINGLE))
+    given = {"q": q, "k": k, "v": v, "do": torch.ones_like(v)}
     given[where][0, AT, 0, ONE] = NAN
     mask = torch.ones(T, T, dtype=torch.bool, device=DEVICE).tril() if masked else None
     dlse = torch.zeros(1, T, 1, device=DEVICE)
@@ -386,3 +384,73 @@ def test_every_version_says_what_is_wrong(version, wrong, message):
     }
     with pytest.raises(ValueError, match=message):
         VERSIONS[version](**given)
+
+
+# --- on a GPU, at the tuned tiles -----------------------------------------------------------------
+
+LARGE = [
+    Case(1000, 1000, 8, 2, 128, 128, True, None, BRAIN, 2),
+    Case(500, 1023, 4, 4, 64, 64, True, None, HALF, 3),
+    Case(1023, 500, 4, 1, 80, 96, True, None, BRAIN),
+    Case(777, 640, 2, 2, 256, 256, False, None, HALF),
+    Case(640, 768, 6, 3, 192, 128, False, (640, 768), BRAIN),
+    Case(300, 400, 2, 1, 128, 128, True, None, SINGLE),
+    Case(256, 257, 2, 2, 16, 256, False, None, SINGLE),
+    Case(2048, 2048, 4, 4, 32, 17, True, (2, 1, 1, 2048), HALF, 2),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", LARGE, ids=names)
+def test_tuned_tiles_are_right_and_give_the_same_bits_twice(case):
+    arguments = tensors(case)
+    exact = exactly(arguments, case.causal)
+    ours, again = (answers(attention, *arguments, causal=case.causal) for _ in range(2))
+    theirs = answers(plain, *arguments, causal=case.causal)
+    for right, got, twice, naive in zip(exact, ours, again, theirs, strict=True):
+        assert torch.equal(got, twice) and torch.equal(got == -INF, right == -INF)
+        right, got, naive = (x.masked_fill(right == -INF, 0) for x in (right, got, naive))
+        assert (got - right).abs().max() <= WORSE * (naive - right).abs().max() + 1e-6
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("version", ["naive", "fa1"])
+def test_slower_versions_are_right_at_their_tuned_tiles(version):
+    q, k, v, *_ = tensors(Case(500, 700, 4, 2, 128, 128, True, None, BRAIN))
+    o = VERSIONS[version](q, k, v, causal=True).double()
+    exact = reference(q.double(), k.double(), v.double(), causal=True)
+    theirs, _ = plain(q, k, v, True)
+    assert (o - exact).abs().max() <= WORSE * (theirs.double() - exact).abs().max()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("T", "S"), [(2**20 + 3, 33), (33, 2**20 + 3)])
+def test_more_than_two_to_the_31_elements(T, S):
+    H, K = 32, 64
+    q, k, v = (torch.randn(1, n, H, K, device="cuda", dtype=HALF) for n in (T, S, S))
+    assert max(x.numel() for x in (q, k)) > 2**31
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    o = attention(*inputs)
+    dq, dk, dv = torch.autograd.grad(o, inputs, torch.ones_like(o))
+    last = slice(-1, None)  # of the heads; of the queries too where there are many
+    rows = slice(-50, None)
+    few = [x[:, :, last].detach() for x in (q[:, rows], k, v)]
+    exact = reference(*(x.double() for x in few))
+    assert (o[:, rows, last] - exact).abs().max() < 1e-2
+    assert dq.isfinite().all() and dk.isfinite().all()
+    total = dv[:, :, last].double().sum(1)  # each query spreads a weight of 1 over the values
+    torch.testing.assert_close(total, torch.full_like(total, T), rtol=1e-2, atol=0)
+
+
+@pytest.mark.gpu
+def test_more_programs_than_a_grid_has_rows():
+    q, k, v, *_ = tensors(Case(5, 7, 32, 32, 16, 16, False, None, HALF, 3000))
+    exact = reference(q[-1:].double(), k[-1:].double(), v[-1:].double())
+    assert (attention(q, k, v)[-1:] - exact).abs().max() < 1e-2
+
+
+@pytest.mark.gpu
+def test_a_tensor_on_the_processor_is_refused_where_kernels_are_for_a_gpu():
+    q, k, v = good().values()
+    with pytest.raises(ValueError, match="q is on cpu, must be on a CUDA device"):
+        attention(q, k, v)

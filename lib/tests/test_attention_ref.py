@@ -345,6 +345,8 @@ def test_the_planned_tiles_run_in_their_budget_and_naive_attention_does_not():
         cut = tiles(budget, 16, 16, 4, order)
         o, *_ = run(order, q, k, v, Sram(budget), *cut)
         torch.testing.assert_close(o, attention(q, k, v))
+    o = tiled.naive(q, k, v, Sram(1100 * 4 + 100), 5, 16)  # room for one row, and no second
+    torch.testing.assert_close(o, attention(q, k, v))
     with pytest.raises(SramOverflow, match=r"load of \[1100\] asks for"):
         tiled.naive(q, k, v, Sram(budget), 5, 16)
 
@@ -399,6 +401,8 @@ def test_tiles_take_a_scale_and_whole_tiles_only(order):
     torch.testing.assert_close(o, attention(q, k, v, scale=0.25))
     with pytest.raises(ValueError, match="tile_k is 0, must be a whole number of at least 1"):
         run(order, q, k, v, Sram(10**6), 2, 0)
+    with pytest.raises(ValueError, match="sram is a int, must be a tile memory"):
+        run(order, q, k, v, 10**6, 2, 3)
 
 
 # --- backward in tiles ----------------------------------------------------------------------------

@@ -87,7 +87,9 @@ GOOD = {
     "It sleeps {calc}`bubble.fraction(p=8, m=32):.1%`, {calc}`fraction(8, 32):.3f},"
     "\n\n| a | b |\n|---|---|\n| {calc}`math.floor(7 / 2)` | {calc}`len(gpipe(4, 8).rows)` |\n\n"
     "See {numref}`fig-small` and {numref}`tab-made-up`.\n\n".replace(":.3f},", ":.3f`."),
-    "boxes": f"# Boxes\n\n{SLIDERS}\n{PYTHON_BOX}\n{SECOND_BOX}\n{PICTURE}\n{GUESS}",
+    "boxes": f"# Boxes\n\n{SLIDERS}\n{PYTHON_BOX}\n{SECOND_BOX}\n{PICTURE}\n{GUESS}\n\n"
+    "```{picture} '<b>' + record('made-up', 'h100').results[2].name + '</b>'\n"
+    ":caption: A record, drawn.\n:alt: The name of its third result.\n```\n",
     "measured": "# Measured\n\n"
     "{measured-value}`made-up@cpu gpipe weft:.2f` {measured-value}`made-up@h100 '1F1B step'` "
     "{measured-value}`made-up@cpu ratio` "
@@ -120,6 +122,10 @@ def test_calc_prints_what_python_prints(good):
         ("computed: len(gpipe(4, 8).rows)", "4"),
     ]
     assert "Fig. 1" in page
+
+
+def test_a_picture_can_be_of_a_record(good):
+    assert "<b>1F1B step</b>" in good.read("boxes.html")
 
 
 def test_explore_draws_the_default_state_and_packs_every_state(good):

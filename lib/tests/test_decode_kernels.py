@@ -9,7 +9,6 @@ from decode_cases import NAN, SCALES, WRONG, good, paged
 
 from weft.kernels import compile_for, decode
 from weft.kernels.decode import merge, paged_attention, partials, per_head
-from weft.plan.decode import splits
 from weft.ref.attention import attention
 from weft.ref.decode import paged_attention as reference
 
@@ -275,22 +274,6 @@ def test_no_tokens_at_all():
     arguments["lengths"] *= 0
     for run in (paged_attention, per_head):
         assert not run(**arguments).any()
-
-
-# --- how many pieces ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("slots", [8, 216, 264])
-@pytest.mark.parametrize("tokens", [0, 1, 300, 4096, 32768, 10**6])
-def test_pieces_fill_the_chip_without_being_small(tokens, slots):
-    for programs in (1, 3, 8, 100, 264, 300, 5000):
-        pieces = splits(programs, tokens, slots, tile=64)
-        assert 1 <= pieces <= 128
-        assert pieces == 1 or tokens / pieces >= 4 * 64 or pieces <= tokens / 4096 + 1
-        assert tokens / pieces <= 4096 or pieces == 128
-        waves = -(-programs * pieces // slots)
-        if tokens >= 128 * 4 * 64 and slots / 64 < programs < slots:
-            assert programs * pieces / (waves * slots) > 0.85
 
 
 # --- the machine code -----------------------------------------------------------------------------

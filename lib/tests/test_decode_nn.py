@@ -1,6 +1,8 @@
 """Generation with a cache in blocks gives what it gives without any: several sequences at once,
 forks that share until one writes, evictions, and a cache that is too small."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -164,7 +166,7 @@ def test_attention_is_passed_in(model):
         return paged_attention(q, k_cache, v_cache, block_table, lengths)
 
     cache = PagedCache(model, 9, 4)
-    generate(model, cache, PROMPTS[:2], 3, paged=paged)
+    generate(model, cache, PROMPTS[:2], 3, step=partial(step, paged=paged))
     sizes = [
         (torch.Size([2, 1, 6, 4]), torch.Size([9, 4, 2, 4]), [n, m]) for n, m in ((10, 4), (11, 5))
     ]
@@ -174,11 +176,9 @@ def test_attention_is_passed_in(model):
 def test_a_kernel_can_be_passed_in():
     from weft.kernels.decode import paged_attention
 
-    model = decoder().float()
+    model, kernel = decoder().float(), partial(step, paged=paged_attention)
     expected = generate(model, PagedCache(model, 9, 4), PROMPTS[:2], 3)
-    assert (
-        generate(model, PagedCache(model, 9, 4), PROMPTS[:2], 3, paged=paged_attention) == expected
-    )
+    assert generate(model, PagedCache(model, 9, 4), PROMPTS[:2], 3, step=kernel) == expected
 
 
 def test_a_sequence_that_does_not_fit_even_alone_is_told_so(model):

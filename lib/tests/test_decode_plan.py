@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from weft.plan import roofline
-from weft.plan.decode import bytes_per_token, intensity, mean_waste, sequences, step, waste
+from weft.plan.decode import bytes_per_token, intensity, mean_waste, sequences, splits, step, waste
 from weft.plan.decode_blocks import Blocks, CacheFull, Event
 from weft.plan.decode_schedule import Scheduler
 from weft.plan.decode_serve import MEMORIES, Request, requests, serve
@@ -117,6 +117,9 @@ def test_mean_waste_is_the_mean(block):
         (lambda: intensity(0, 1), "H is 0"),
         (lambda: step(SHAPES["opt-13b"], 0, 5), "batch is 0"),
         (lambda: step(SHAPES["opt-13b"], 1, 0), "context is 0"),
+        (lambda: splits(0, 5, 8), "programs is 0"),
+        (lambda: splits(1, -5, 8), "tokens is -5"),
+        (lambda: splits(1, 5, 0), "slots is 0"),
         (lambda: waste(-1, 4), "tokens is -1"),
         (lambda: waste(3, 0), "block is 0"),
         (lambda: mean_waste(0.5), "block is 0.5, must be a whole number"),
@@ -125,6 +128,22 @@ def test_mean_waste_is_the_mean(block):
 def test_sizes_that_cannot_be(call, complaint):
     with pytest.raises(ValueError, match=complaint):
         call()
+
+
+# --- how many pieces ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [8, 216, 264])
+@pytest.mark.parametrize("tokens", [0, 1, 300, 4096, 32768, 10**6])
+def test_pieces_fill_the_chip_without_being_small(tokens, slots):
+    for programs in (1, 3, 8, 100, 264, 300, 5000):
+        pieces = splits(programs, tokens, slots, tile=64)
+        assert 1 <= pieces <= 128
+        assert pieces == 1 or tokens / pieces >= 4 * 64 or pieces <= tokens / 4096 + 1
+        assert tokens / pieces <= 4096 or pieces == 128
+        waves = -(-programs * pieces // slots)
+        if tokens >= 128 * 4 * 64 and slots / 64 < programs < slots:
+            assert programs * pieces / (waves * slots) > 0.85
 
 
 # --- blocks ---------------------------------------------------------------------------------------

@@ -99,6 +99,29 @@ def test_a_record_can_be_drawn(record, tmp_path):
     assert "3*decode 11 6 2 8" in text(points, roofs, rates)
 
 
+def test_the_roof_is_by_medians_and_every_limit_by_its_own_round():
+    squares = [Job(f"square matmul {n} {n} {n}", "fp32", Work(12, 3), None) for n in (1, 2)]
+    jobs = [Job("copy", "fp32", Work(0, 8), None), Job("triad", "fp32", Work(2, 12), None)]
+    jobs += [*squares, Job("dot 2", "fp32", Work(4, 8), None)]
+    samples = [[1.0, 2.0, 4.0], [6.0, 2.0, 1.5], [1.0, 2.0, 3.0], [2.4, 2.4, 2.4], [1.0, 2.0, 4.0]]
+    found = {(r.name, r.who): r for r in bench.results(jobs, samples, SMALL)}
+    assert found["copy", ROOF].samples == (8, 4, 2) and found["triad", ROOF].samples == (2, 6, 8)
+    assert found["fp32", ROOF].samples == (12, 6, 4)  # the first square: 6 against 5
+    assert found["fp32 dot 2", REACHED].samples == (4, 2, 1)
+    assert found["fp32 dot 2", LIMIT].samples == (1, 3, 4)  # by triad: 6 against 4
+    assert found["fp32 dot 2", f"{REACHED} / {LIMIT}"].samples == (4, 2 / 3, 1 / 4)
+
+
+def test_streams_are_counted_as_they_run():
+    jobs = {job.name: job for job in bench.prepared(SMALL, "cpu")}
+    n = SMALL.stream // 4
+    works = [jobs[name].work for name in ("copy", "triad", "read")]
+    assert works == [Work(0, 8 * n), Work(2 * n, 12 * n), Work(n, 4 * n)]
+    copied, summed = jobs["copy"].call(), jobs["triad"].call()
+    assert copied.shape == (n,) and bool((summed == 3).all())  # 1 + 2 * 1
+    assert jobs["read"].call() == n
+
+
 # --- what is timed is what is counted -------------------------------------------------------------
 
 
@@ -118,6 +141,8 @@ def test_a_call_has_tensors_of_the_bytes_that_are_counted(name, dtype):
         inside = [t for t in call.args if isinstance(t, torch.Tensor)]
         inside += [call.keywords.get("out", call())]
         held = sum(t.nbytes for t in inside)
+        fresh = name.split()[0] in ("layer_norm", "flash", "3*decode")  # torch has no out for them
+        assert fresh != ("out" in call.keywords)
     else:
         cells = [cell.cell_contents for cell in call.__closure__]
         held = sum(t.nbytes for t in cells if isinstance(t, torch.Tensor))
@@ -210,6 +235,20 @@ def test_a_sample_lasts_long_enough_and_a_square_not_too_long(monkeypatch):
     jobs = list(bench.prepared(sizes, "cpu"))
     assert {job.calls for job in jobs} == {3}
     assert [job.name for job in jobs] == ["copy", "triad", "read", *SMALL.operations]
+
+
+def test_a_dtype_that_cannot_be_multiplied_is_left_out(monkeypatch):
+    def no(*sizes) -> None:
+        raise RuntimeError("not implemented for 'Double'")
+
+    real = bench._matmul
+    monkeypatch.setattr(
+        bench, "_matmul", lambda *sizes: (lambda: no()) if "fp64" in sizes else real(*sizes)
+    )
+    jobs = list(bench.prepared(SMALL._replace(operations=()), "cpu"))
+    assert [(job.name, job.dtype) for job in jobs[3:]] == [
+        (f"square matmul {n} {n} {n}", "fp32") for n in SMALL.squares
+    ]
 
 
 def test_a_dtype_without_a_matmul_has_no_roof_and_nothing_under_it():

@@ -229,6 +229,22 @@ def test_an_axis_of_many_decades_has_fewer_ticks():
                 assert all(b - a >= apart for a, b in pairwise(at))
 
 
+@pytest.mark.parametrize(
+    ("meets", "said"),
+    [
+        (1e5, ["memory-bound", "compute-bound"]),
+        (20, ["memory", "compute-bound"]),
+        (1, ["compute-bound"]),
+        (6e9, ["memory-bound", "compute"]),
+    ],
+)
+def test_a_side_of_the_ridge_is_named_in_the_room_there_is(meets, said):
+    roof = Chip("x", {"fp32": meets}, 1.0), "fp32"
+    root = parse(svg({}, [roof], span=(0.1, 1e12)))
+    words = [t for t in root.iter(TEXT) if t.text.startswith(("memory", "compute"))]
+    assert [t.text for t in words] == said
+
+
 @pytest.mark.parametrize("draw", [svg, text])
 @pytest.mark.parametrize(
     ("roofs", "rates", "complaint"),
@@ -245,7 +261,12 @@ def test_what_cannot_be_drawn_is_named(draw, roofs, rates, complaint):
         draw({"x": Work(1, 1)}, roofs, rates)
 
 
-@given(st.floats(1e-3, 9.99e17))
+@pytest.mark.parametrize(("value", "shown"), [(999.4, "999"), (999.6, "1 k"), (0.5, "0.5")])
+def test_a_prefix_begins_where_rounding_reaches_it(value, shown):
+    assert si(value, "") == shown
+
+
+@given(st.floats(-3, 17.9).map(lambda power: 10**power))
 def test_quantities_keep_three_digits(value):
     shown = si(value, "")
     assert number_of(shown) == pytest.approx(value, rel=6e-3) and "e" not in shown.lower()
@@ -371,7 +392,12 @@ def test_every_state_of_a_slider_has_a_picture(function, states):
         (explore.matmul, {"chip": "x"}, "must be one of v100"),
         (explore.attention, {"sram": 1, "width": 256}, "sram is 1024 bytes"),
         (explore.decoding, {"model": "x"}, "must be one of gpt-1.7b"),
-        (explore.fusion, {"chain": "bias-dropout-add"}, "kernels is 8, must be from 1 to"),
+        (
+            explore.fusion,
+            {"chain": "bias-dropout-add"},
+            "kernels is 8, must be at most the number of steps, 3",
+        ),
+        (explore.fusion, {"kernels": 0}, "kernels is 0"),
         (explore.transformer, {"algorithm": "x"}, "must be naive or flash"),
     ],
 )

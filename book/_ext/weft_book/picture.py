@@ -9,6 +9,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from . import fresh
 from .calc import WrongExpression, evaluate
+from .records import recording
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class FigureDirective(SphinxDirective):
 
 
 class Picture(FigureDirective):
-    """The directive {picture}: a calc expression that gives SVG or HTML."""
+    """The directive {picture}: a calc expression that gives SVG or HTML; `record` finds records."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -84,7 +85,7 @@ class Picture(FigureDirective):
         if problem:
             return self.wrong(problem)
         try:
-            picture, _ = evaluate(self.arguments[0])
+            picture, _ = evaluate(self.arguments[0], {"record": recording(self.env)})
         except WrongExpression as error:
             return self.wrong(str(error))
         if not isinstance(picture, str) or "<" not in picture:

@@ -59,3 +59,12 @@ def recorded(env) -> Callable[..., float]:
         return one_record(env, record, chip).result(result, who).value
 
     return measured
+
+
+def recording(env) -> Callable[..., Record]:
+    """The function `record` of {picture}."""
+
+    def record(name: str, chip: str | None = None) -> Record:
+        return one_record(env, name, chip)
+
+    return record

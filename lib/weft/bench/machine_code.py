@@ -12,8 +12,7 @@ from weft.kernels import Compiled, compile_for
 
 COMMAND = "weft bench machine_code"
 FACES = {  # topic -> its face and what it is compiled for
-    "attention": ("attention", ("sm_80", "sm_90", "sm_100")),
-    "hopper": ("attention", ("sm_90",)),
+    "attention": ("attention", ("sm_80", "sm_90")),
     "decode": ("paged_attention", ("sm_80", "sm_90", "sm_100")),
 }
 MATRIX = ("HMMA", "HGMMA", "QGMMA", "UTCHMMA", "UTCQMMA")  # every tensor core's instructions

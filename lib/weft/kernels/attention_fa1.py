@@ -102,7 +102,8 @@ def visit(
 ):  # fmt: skip
     """Read rows of O, merge into them what they see in one tile of keys, and write them back.
 
-    b_k [WARPS, WIDE_K, SLICE] and b_v [WARPS, SLICE, WIDE_V]: Triton gives each warp one slice.
+    b_k [WARPS, WIDE_K, SLICE] and b_v [WARPS, SLICE, WIDE_V]: Triton gives each
+    warp one slice.
     """
     WARPS: tl.constexpr = b_v.shape[0]
     SLICE: tl.constexpr = b_v.shape[1]

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention_launch import Problem
-from weft.kernels.attention_tile import LN2, dot_seen, far, load_tile, odd, seen, store_tile
+from weft.kernels.attention_tile import LN2, add_rows, far, load_tile, odd, seen, store_tile
 
 
 def forward(x: Problem) -> tuple[Tensor, Tensor]:
@@ -46,19 +46,16 @@ def rows(
     o_row = tl.arange(0, TILE_Q)
     left = (T - i_q * TILE_Q).to(tl.int32)
     b_q = load_tile(p_q, o_row, stride_qt, left, K, WIDE_K, True)
-    b_o = tl.zeros([TILE_Q, WIDE_V], tl.float32)
-    b_top = tl.full([TILE_Q], float("-inf"), tl.float32)
-    b_sum = tl.zeros([TILE_Q], tl.float32)
     first = (i_q * TILE_Q).to(tl.int32)
-    plain, end = keys(first, T, S, p_mask is None, CAUSAL, TILE_Q, TILE_K)
-    b_o, b_top, b_sum = look(
-        b_q, b_o, b_top, b_sum, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
-        first, 0, plain, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, False,
+    b_o, b_top, b_sum = attend(
+        b_q, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
+        first, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, EDGE, False,
     )  # fmt: skip
-    b_o, b_top, b_sum = look(
-        b_q, b_o, b_top, b_sum, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
-        first, plain, end, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, EDGE, True,
-    )  # fmt: skip
+    if odd(b_o):
+        b_o, b_top, b_sum = attend(
+            b_q, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
+            first, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, EDGE, True,
+        )  # fmt: skip
     b_sum = tl.where(b_sum == 0.0, 1.0, b_sum)  # a row that sees nothing: 0, and log 1 - inf
     p_o += (i_b * T * H + i_q * TILE_Q * H + i_h) * V
     store_tile(p_o, b_o / b_sum[:, None], o_row, H * V, left, V, WIDE_V)
@@ -94,16 +91,46 @@ def keys(
 
 
 @triton.jit
+def attend(
+    b_q, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms, first, T, S, scale,
+    K: tl.constexpr, V: tl.constexpr, WIDE_K: tl.constexpr, WIDE_V: tl.constexpr,
+    CAUSAL: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr, ODD: tl.constexpr,
+):  # fmt: skip
+    """All keys that a tile of queries sees: those that all rows see, then those at the edge."""
+    TILE_Q: tl.constexpr = b_q.shape[0]
+    b_o = tl.zeros([TILE_Q, WIDE_V], tl.float32)
+    b_top = tl.full([TILE_Q], float("-inf"), tl.float32)
+    b_sum = tl.zeros([TILE_Q], tl.float32)
+    plain, end = keys(first, T, S, p_mask is None, CAUSAL, TILE_Q, TILE_K)
+    if ODD:
+        plain = 0
+    if plain > 0:  # a loop that may be empty makes ptxas serialise every wgmma
+        b_o, b_top, b_sum = look(
+            b_q, b_o, b_top, b_sum, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
+            first, 0, plain, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, False, False,
+        )  # fmt: skip
+    if end > plain:
+        b_o, b_top, b_sum = look(
+            b_q, b_o, b_top, b_sum, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
+            first, plain, end, T, S, scale,
+            K, V, WIDE_K, WIDE_V, CAUSAL, 16 if ODD else EDGE, True, ODD,
+        )  # fmt: skip
+    return b_o, b_top, b_sum
+
+
+@triton.jit
 def look(
-    b_q, b_o, b_top, b_sum, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
-    first, begin, end, T, S, scale,
+    b_q, b_o, b_top, b_sum, p_k, p_v, p_mask,
+    stride_ks, stride_vs, stride_mt, stride_ms, first, begin, end, T, S, scale,
     K: tl.constexpr, V: tl.constexpr, WIDE_K: tl.constexpr, WIDE_V: tl.constexpr,
     CAUSAL: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
+    ODD: tl.constexpr,
 ):  # fmt: skip
-    """Take in the tiles of keys from `begin` to `end`; at an EDGE some pairs are not seen.
+    """Take in the keys from `begin` to `end`; at an EDGE some pairs are not seen.
 
-    b_o and b_sum are relative to exp2(b_top), the largest score so far: when that grows, both
-    shrink. Nothing is divided until the end. Scores are in units of log 2.
+    b_o and b_sum are relative to exp2(b_top), the largest score so far: when that
+    grows, both shrink. Nothing is divided until the end. Scores are in units of
+    log 2.
     """
     o_k = tl.arange(0, TILE_K)
     for start in range(begin, end, TILE_K):
@@ -112,22 +139,23 @@ def look(
         b_s = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
         if EDGE:
             o_q = first + tl.arange(0, b_q.shape[0])[:, None]
-            m_seen = seen(p_mask, stride_mt, stride_ms, o_q, start + o_k[None, :], T, S, CAUSAL)
+            o_s = start + o_k[None, :]
+            m_seen = seen(p_mask, stride_mt, stride_ms, o_q, o_s, T, S, CAUSAL)
             b_s = tl.where(m_seen, b_s, float("-inf"))
         b_new = tl.maximum(b_top, tl.max(b_s, 1) * scale)
-        b_ref = tl.where(b_new == float("-inf"), 0.0, b_new)  # -inf - -inf would be NaN
+        b_ref = tl.where(b_new == float("-inf"), 0.0, b_new)  # -inf - -inf is NaN
         b_p = tl.exp2(b_s * scale - b_ref[:, None])
         b_shrink = tl.exp2(b_top - b_ref)
         b_sum = b_sum * b_shrink + tl.sum(b_p, 1)
         b_o = b_o * b_shrink[:, None]
-        b_v = load_tile(p_vt, o_k, stride_vs, S - start, V, WIDE_V, EDGE)
-        if EDGE:
-            b_o = dot_seen(
-                b_p.to(b_v.dtype), b_v, b_o, odd(b_v), p_vt, stride_vs, S - start, V, WIDE_V,
-                p_mask, stride_mt, stride_ms, o_q, start + tl.zeros([1, 1], tl.int32),
-                T, S, CAUSAL, False,
+        if ODD:
+            b_o = add_rows(
+                b_p.to(b_k.dtype), b_o, p_vt, stride_vs, S - start, V, WIDE_V,
+                p_mask, stride_mt, stride_ms, o_q,
+                start + tl.zeros([1, 1], tl.int32), T, S, CAUSAL, False,
             )  # fmt: skip
         else:
+            b_v = load_tile(p_vt, o_k, stride_vs, S - start, V, WIDE_V, EDGE)
             b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o, input_precision="ieee")
         b_top = b_new
     return b_o, b_top, b_sum

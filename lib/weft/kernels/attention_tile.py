@@ -60,33 +60,30 @@ def seen(p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL: tl.constexpr):
 
 @triton.jit
 def odd(b):
-    """Whether a tile or a row holds NaN or an infinity."""
-    m = (b != b) | (tl.abs(b.to(tl.float32)) == float("inf"))
-    return tl.max(tl.ravel(m.to(tl.int32)), 0) > 0
+    """Whether a tile holds NaN or an infinity."""
+    m = (b != b) | (tl.abs(b) == float("inf"))
+    return tl.max(tl.max(m.to(tl.int32), 1), 0) > 0
 
 
 @triton.jit
-def dot_seen(
-    b_w, b_x, b_sum, m_odd, p_x, stride, rows, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+def add_rows(
+    b_w, b_sum, p_x, stride, rows, WIDTH: tl.constexpr, PADDED: tl.constexpr,
     p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL: tl.constexpr, BY_QUERY: tl.constexpr,
 ):  # fmt: skip
-    """b_sum + b_w @ b_x, where a pair that is not seen adds nothing, even if b_x is NaN there.
+    """b_sum + b_w @ x, one row of x at a time, each for those alone that see it: slow, and rare.
 
-    Its weight is 0, but 0 * NaN and 0 * inf are NaN. So a tile that is `m_odd` is read again and
-    added row by row, to those that see the row; that is slow, and rare. Row i of b_x belongs to
-    query o_q + i if BY_QUERY, else to key o_k + i.
+    What is not seen weighs 0, but 0 * NaN and 0 * inf are NaN. So a kernel that finds NaN in its
+    result starts over, and multiplies in this way where there are pairs that are not seen.
+    Row i of x belongs to query o_q + i if BY_QUERY, else to key o_k + i.
     """
-    if not m_odd:
-        b_sum = tl.dot(b_w, b_x, b_sum, input_precision="ieee")
-    else:
-        o_col, o_i = tl.arange(0, PADDED), tl.arange(0, b_x.shape[0])
-        for i in range(b_x.shape[0]):
-            m_row = (i < rows) & (o_col < WIDTH)
-            b_row = tl.load(p_x + far(i, stride) + o_col, mask=m_row, other=0.0).to(tl.float32)
-            b_weight = tl.sum(tl.where((o_i == i)[None, :], b_w.to(tl.float32), 0.0), 1)
-            if BY_QUERY:
-                m_add = seen(p_mask, stride_mt, stride_ms, o_q + i, o_k, T, S, CAUSAL)
-            else:
-                m_add = seen(p_mask, stride_mt, stride_ms, o_q, o_k + i, T, S, CAUSAL)
-            b_sum += tl.where(m_add, b_weight[:, None] * b_row[None, :], 0.0)
+    o_col, o_i = tl.arange(0, PADDED), tl.arange(0, b_w.shape[1])
+    for i in range(b_w.shape[1]):
+        m_row = (i < rows) & (o_col < WIDTH)
+        b_row = tl.load(p_x + far(i, stride) + o_col, mask=m_row, other=0.0).to(tl.float32)
+        b_weight = tl.sum(tl.where((o_i == i)[None, :], b_w.to(tl.float32), 0.0), 1)
+        if BY_QUERY:
+            m_add = seen(p_mask, stride_mt, stride_ms, o_q + i, o_k, T, S, CAUSAL)
+        else:
+            m_add = seen(p_mask, stride_mt, stride_ms, o_q, o_k + i, T, S, CAUSAL)
+        b_sum += tl.where(m_add, b_weight[:, None] * b_row[None, :], 0.0)
     return b_sum

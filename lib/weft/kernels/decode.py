@@ -319,7 +319,8 @@ def _merge(
         b_lse = tl.load(p_lse + o_n, mask=o_n < pieces, other=float("-inf"))
         b_weight = tl.exp2((b_lse - b_ref) * LOG2E)
         m_part = (o_n < pieces)[:, None] & (o_v < V)[None, :]
-        b_part = tl.load(p_parts + o_n[:, None] * V + o_v[None, :], mask=m_part, other=0.0)
+        p_part = p_parts + o_n[:, None] * V + o_v[None, :]
+        b_part = tl.load(p_part, mask=m_part, other=0.0)
         b_o += tl.sum(b_weight[:, None] * b_part, 0)
     b_o = b_o / tl.where(b_sum == 0.0, 1.0, b_sum)
     tl.store(p_o + i_row * V + o_v, b_o.to(p_o.dtype.element_ty), mask=o_v < V)

@@ -112,7 +112,7 @@ def pack(b, DTYPE: gl.constexpr):
     Carried through a loop as they are, halves take a register each, and two instructions to get
     in and out of the form in which a product wants them.
     """
-    NAME: gl.constexpr = "bf16x2" if DTYPE == gl.bfloat16 else "f16x2"
+    NAME: gl.constexpr = "bf16x2" if gl.bfloat16 == DTYPE else "f16x2"
     b_even, b_odd = gl.split(b.reshape([b.shape[0], b.shape[1] // 2, 2]))
     return gl.inline_asm_elementwise(
         "cvt.rn." + NAME + ".f32 $0, $2, $1;",

@@ -108,7 +108,7 @@ class Block:
         if self.error:
             raise self.error
         if self.flights:
-            raise Fault(f"program {self.program} ends while {len(self.flights)} copies are under way")
+            raise Fault(f"program {self.program} ends with {len(self.flights)} copies under way")
 
     def start(self, name: str, body: Callable[[], object]) -> Group:
         """A new group of warps."""
@@ -199,11 +199,13 @@ class Cell:
         if self.landing:
             raise Fault(f"{who} writes {self.name} while a copy lands there")
         if ahead and self.unfenced:
-            raise Fault(f"{who} writes over what {self.unfenced.name} stored in {self.name}: no fence")
+            raise Fault(
+                f"{who} writes over what {self.unfenced.name} stored in {self.name}: no fence"
+            )
 
 
 class Shared:
-    """A view of shared memory. The first dim of an allocation of rank 5 counts tiles."""
+    """A view of shared memory. A box has 2 or 4 dims; one more in front counts boxes."""
 
     def __init__(self, block: Block, data: Tensor, cells: list[Cell]):
         self.block, self.data, self.cells = block, data, cells
@@ -359,8 +361,9 @@ class Words:
         """Pairs of Gluon's word and ours."""
         yield gluon.gl, Language(self)
         for name in (
-            "arrive", "barriers", "expect", "fence", "pack", "sync", "tma_load", "tma_store",
-            "tma_store_wait", "unpack", "wait", "wgmma", "wgmma_wait", "where_at_most", "workers",
+            "arrive", "barriers", "expect", "fence", "here", "pack", "sync", "tma_load",
+            "tma_store", "tma_store_wait", "unpack", "wait", "wgmma", "wgmma_wait",
+            "where_at_most", "workers",
         ):  # fmt: skip
             yield getattr(gluon, name), getattr(self, name)
 
@@ -371,7 +374,9 @@ class Words:
     def workers(self, functions, warps, registers) -> None:
         (first, args), *others = functions
         if len(others) != len(warps) or len(others) != len(registers):
-            raise Fault(f"{len(others)} workers, {len(warps)} warp counts, {len(registers)} of registers")
+            raise Fault(
+                f"{len(others)} workers, {len(warps)} warp counts, {len(registers)} of registers"
+            )
         started = []
         for i, (function, given) in enumerate(others, 1):
             body = lambda function=function, given=given: function(*given)  # noqa: E731
@@ -462,6 +467,9 @@ class Words:
         values = [dep.value if isinstance(dep, Product) else dep for dep in deps]
         return values[0] if len(values) == 1 else tuple(values)
 
+    def here(self, o: Tensor) -> Tensor:
+        return o
+
     def where_at_most(self, b: Tensor, o_a: Tensor, o_b: Tensor) -> Tensor:
         return torch.where(o_a <= o_b, b, -torch.inf)
 
@@ -497,7 +505,7 @@ class Language:
         data = torch.zeros(shape, dtype=dtype)
         data.view(torch.uint8).fill_(POISON)
         name = f"buffer {self.words.made}"
-        cells = [Cell(f"{name}[{i}]") for i in range(shape[0])] if len(shape) == 5 else [Cell(name)]
+        cells = [Cell(f"{name}[{i}]") for i in range(shape[0])] if len(shape) % 2 else [Cell(name)]
         self.words.cells += cells
         return Shared(self.words.block, data, cells)
 

@@ -12,65 +12,234 @@ to the input's type before they meet the values. The output is divided by the su
 Shah et al. 2024, "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision".
 """
 
+from collections.abc import Callable
 from functools import partial
-from math import log2
+from math import e, log2
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from weft.kernels import hopper_overlapped, hopper_pingpong, hopper_specialized
 from weft.kernels.compile import Pass
-from weft.kernels.gluon import TensorDescriptor, gl
+from weft.kernels.hopper_delta import delta
+from weft.kernels.hopper_dkdv import dkdv
+from weft.kernels.hopper_dkdv_wide import dkdv_wide
+from weft.kernels.hopper_dq import dq
+from weft.kernels.hopper_launch import (
+    aligned,
+    blocks,
+    check_device,
+    described,
+    heads_in_cache,
+    launch,
+    type_of,
+)  # fmt: skip
 from weft.kernels.hopper_simple import simple as simple_kernel
 from weft.plan.attention import check
 
-ROWS = 64  # queries of a warpgroup: what one of its products takes
-L2 = 32 * 2**20  # bytes of a Hopper GPU's 50 MiB that keys and values may count on
-LOG2E = log2(2.718281828459045)
+ROWS = 64  # of queries or keys, to a warpgroup: what one of its products takes
+LOG2E = log2(e)
 
 
 class Tiling(NamedTuple):
-    """Keys in a tile, tiles of keys (and of values) in shared memory, warpgroups that compute."""
+    """Forward: keys in a tile, stages of the rings, warpgroups. Then dQ, then dK and dV."""
 
     keys: int
     stages: int
     groups: int
+    dq_keys: int
+    dq_stages: int
+    dkdv: Callable
+    dkdv_keys: int  # of a block
+    dkdv_stages: int = 2
 
 
-TILINGS = {64: Tiling(128, 4, 3), 128: Tiling(128, 2, 2), 256: Tiling(64, 2, 2)}
-
-
+TILINGS = {  # by head width
+    64: Tiling(128, 4, 3, 128, 3, dkdv, 128),
+    128: Tiling(128, 2, 2, 128, 2, dkdv, 128),
+    256: Tiling(64, 2, 2, 32, 2, dkdv_wide, 64),
+}
 CONSUMERS = {
     "specialized": hopper_specialized.consume,
     "pingpong": hopper_pingpong.consume,
     "overlapped": hopper_overlapped.consume,
 }
+VERSIONS = ("simple", *CONSUMERS)
 
 
-def forward(version, q, k, v, causal, scale):
-    T, S, H, G, K = q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3]
-    tiling = TILINGS[K]
-    groups = 2 if version == "simple" else tiling.groups
-    o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    lse = torch.empty((q.shape[0], H, T), dtype=torch.float32, device=q.device)
-    rows = 2 * ROWS if version == "simple" else ROWS
-    descs = [descriptor(q, rows), descriptor(k, tiling.keys), descriptor(v, tiling.keys), descriptor(o, rows)]
-    heads = q.shape[0] * H
-    work = heads * -(-T // (groups * ROWS))
-    group = max(1, L2 // (S * 2 * K * q.element_size())) * (H // G)
-    args = [*descs, lse, T, S, H, H // G, heads, group, scale * LOG2E]
-    meta = dict(CAUSAL=causal, TILE_K=tiling.keys, STAGES=tiling.stages)
-    from weft.kernels import gluon_interpreter
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    mask: None = None,
+    lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """softmax(scale Q K^T) V on a Hopper GPU, forward and backward: FlashAttention-3.
+
+    The signature is weft.ref.attention's, but a mask must be None, tensors are fp16 or bf16, and
+    the head width, of keys and of values, is 64, 128 or 256. What the copy engine cannot address is
+    copied first. Results are the same bits every time. On CPU tensors the kernels are interpreted.
+
+    With causal=True a value that is not finite also reaches queries that do not look at it, if it
+    lies in one of the tiles on the diagonal: there its weight is 0, and 0 * NaN is NaN.
+
+    q [B, T, H, K], k and v [B, S, G, K] give o [B, T, H, K], and with `lse` also the natural
+    log-sum-exp, [B, T, H] fp32. ValueError names an argument that does not fit.
+    Shah et al. 2024, algorithms 1 and 2.
+    """
+    return _attention("overlapped", q, k, v, causal, scale, mask, lse)
+
+
+def simple(q, k, v, causal=False, scale=None, mask=None, lse=False):
+    """`attention` with version 1 of its forward pass: bulk copies, and all warps alike."""
+    return _attention("simple", q, k, v, causal, scale, mask, lse)
+
+
+def specialized(q, k, v, causal=False, scale=None, mask=None, lse=False):
+    """`attention` with version 2 of its forward pass: one warp loads, the others compute."""
+    return _attention("specialized", q, k, v, causal, scale, mask, lse)
+
+
+def pingpong(q, k, v, causal=False, scale=None, mask=None, lse=False):
+    """`attention` with version 3 of its forward pass: warpgroups take turns."""
+    return _attention("pingpong", q, k, v, causal, scale, mask, lse)
+
+
+def _attention(version, q, k, v, causal, scale, mask, lse):
+    sizes = check(q, k, v, None, scale)
+    if mask is not None:
+        raise ValueError("mask is given, must be None: weft.kernels.attention takes masks")
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        raise ValueError(f"q is {str(q.dtype)[6:]}, must be float16 or bfloat16")
+    if sizes.K not in TILINGS or sizes.V != sizes.K:
+        raise ValueError(
+            f"q has width {sizes.K} and v has {sizes.V}, must be alike and one of "
+            f"{', '.join(map(str, TILINGS))}"
+        )
+    check_device("q", q)
+    scale = sizes.K**-0.5 if scale is None else scale
+    o, lse_BTH = _Attention.apply(q, k, v, bool(causal), float(scale), version)
+    return (o, lse_BTH) if lse else o
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, causal, scale, version):
+        q, k, v = aligned(q), aligned(k), aligned(v)
+        o, lse_BHT = _forward(version, q, k, v, causal, scale)
+        ctx.save_for_backward(q, k, v, o, lse_BHT)
+        ctx.options = causal, scale
+        ctx.set_materialize_grads(False)
+        return o, lse_BHT.transpose(1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, do, dlse_BTH):
+        q, k, v, o, lse_BHT = ctx.saved_tensors
+        do = torch.zeros_like(o) if do is None else aligned(do)
+        dlse_BHT = None if dlse_BTH is None else dlse_BTH.transpose(1, 2)
+        return *_backward(q, k, v, o, lse_BHT, do, dlse_BHT, *ctx.options), None, None, None
+
+
+def _forward(version, q, k, v, causal, scale) -> tuple[Tensor, Tensor]:
+    """O [B, T, H, K] and its log-sum-exp [B, H, T], by one of the versions."""
+    (B, T, H, K), (S, G), tiling = q.shape, k.shape[1:3], TILINGS[q.shape[3]]
+    o = torch.empty((B, T, H, K), dtype=q.dtype, device=q.device)
+    lse_BHT = torch.empty((B, H, T), dtype=torch.float32, device=q.device)
+    group = heads_in_cache(S, 2 * K * k.element_size(), H // G)
+    sizes = (T, S, S - T, H, H // G, B * H, group, scale * LOG2E)
+    kv = described(k, tiling.keys), described(v, tiling.keys)
+    options = {"CAUSAL": causal, "TILE_K": tiling.keys}
     if version == "simple":
-        gluon_interpreter.run(simple_kernel, work, args, seed=SEED, **(meta | dict(STAGES=2)))
+        args = (described(q, 2 * ROWS), *kv, described(o, 2 * ROWS), lse_BHT, *sizes)
+        launch(simple_kernel, B * H * -(-T // (2 * ROWS)), args, 8, **options, STAGES=2)
     else:
-        gluon_interpreter.run(hopper_specialized.forward, min(work, 3), args, seed=SEED,
-            CONSUME=CONSUMERS[version], GROUPS=groups, **meta)
-    return o, lse
+        args = (described(q, ROWS), *kv, described(o, ROWS), lse_BHT, *sizes)
+        options |= {"STAGES": tiling.stages, "GROUPS": tiling.groups}
+        programs = min(blocks(q.device), B * H * -(-T // (tiling.groups * ROWS)))
+        kernel = hopper_specialized.forward
+        launch(kernel, programs, args, CONSUME=CONSUMERS[version], **options)
+    return o, lse_BHT
 
-SEED = 0
 
-def descriptor(x, rows):
-    box = [1, rows, 1, x.shape[3]]
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), box, gl.NVMMASharedLayout(128, 8 * x.element_size(), rank=4))
+def _backward(q, k, v, o, lse_BHT, do, dlse_BHT, causal, scale) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK and dV: a number or two per row, then a pass for each side of the scores."""
+    (B, T, H, K), (S, G), tiling = q.shape, k.shape[1:3], TILINGS[q.shape[3]]
+    padded = -(-T // 128) * 128
+    shift, delta_ = (torch.empty((B * H, padded), device=q.device) for _ in range(2))
+    args = (described(o, ROWS), described(do, ROWS), lse_BHT, shift, delta_, T)
+    launch(delta, B * H * padded // ROWS, args)
+    if dlse_BHT is not None:
+        delta_.view(B, H, padded)[:, :, :T] -= dlse_BHT
+    dq_, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
+    sizes = (T, S, S - T, H, H // G)
+
+    group = heads_in_cache(S, 2 * K * k.element_size(), H // G)
+    kv = described(k, tiling.dq_keys), described(v, tiling.dq_keys)
+    args = (described(q, ROWS), *kv, described(do, ROWS), described(dq_, ROWS), shift, delta_)
+    programs = min(blocks(q.device), B * H * -(-T // (2 * ROWS)))
+    options = {"CAUSAL": causal, "TILE_K": tiling.dq_keys, "STAGES": tiling.dq_stages}
+    launch(dq, programs, (*args, *sizes, B * H, group, scale * LOG2E), **options)
+
+    group = heads_in_cache(T * (H // G), 2 * K * k.element_size(), 1)
+    wide = [described(x, ROWS) for x in (q, k, v, do, shift, delta_, dk, dv)]
+    programs = B * G * -(-S // tiling.dkdv_keys)
+    options = {"CAUSAL": causal, "STAGES": tiling.dkdv_stages}
+    launch(tiling.dkdv, programs, (*wide, *sizes, B * G, group, scale * LOG2E), **options)
+    return dq_, dk, dv
+
+
+# --- what compile_for is to build -----------------------------------------------------------------
+
+
+def passes(
+    target: str, version: str = "overlapped", width: int = 128, causal: bool = True,
+    dtype: str = "bf16",
+) -> tuple[Pass, ...]:  # fmt: skip
+    """The forward pass of a version, and the three kernels of the backward pass."""
+    if target != "sm_90":
+        raise ValueError(
+            f"target is {target!r}, must be 'sm_90': its tensor cores and copies are Hopper's own"
+        )
+    tiling = TILINGS[width]
+    ints = dict.fromkeys(("T", "S", "lead", "H", "R", "heads", "group"), "i32") | {"scale": "fp32"}
+    one = type_of(dtype, 1, ROWS, 1, width)
+    stats = {"p_shift": "*fp32:16", "p_delta": "*fp32:16"}
+
+    kv = dict.fromkeys(("k_desc", "v_desc"), type_of(dtype, 1, tiling.keys, 1, width))
+    options = {"CAUSAL": causal, "TILE_K": tiling.keys}
+    if version == "simple":
+        ends = dict.fromkeys(("q_desc", "o_desc"), type_of(dtype, 1, 2 * ROWS, 1, width))
+        kernel, options, warps = simple_kernel, options | {"STAGES": 2}, 8
+    else:
+        ends = dict.fromkeys(("q_desc", "o_desc"), one)
+        options |= {"STAGES": tiling.stages, "GROUPS": tiling.groups}
+        kernel, options, warps = (
+            hopper_specialized.forward, options | {"CONSUME": CONSUMERS[version]}, 4
+        )  # fmt: skip
+    forward = ends | kv | {"p_lse": "*fp32:16"} | ints
+
+    kv = dict.fromkeys(("k_desc", "v_desc"), type_of(dtype, 1, tiling.dq_keys, 1, width))
+    to_dq = dict.fromkeys(("q_desc", "do_desc", "dq_desc"), one) | kv | stats | ints
+    dq_options = {"CAUSAL": causal, "TILE_K": tiling.dq_keys, "STAGES": tiling.dq_stages}
+
+    names = ("q_desc", "k_desc", "v_desc", "do_desc", "dk_desc", "dv_desc")
+    rows = dict.fromkeys(("shift_desc", "delta_desc"), type_of("fp32", 1, ROWS))
+    to_dkdv = dict.fromkeys(names, one) | rows | ints
+    dkdv_options = {"CAUSAL": causal, "STAGES": tiling.dkdv_stages}
+
+    to_delta = dict.fromkeys(("o_desc", "do_desc"), one) | stats | {"p_lse": "*fp32:16", "T": "i32"}
+    return (
+        Pass("forward", kernel, forward, options, {"num_warps": warps}),
+        Pass("delta", delta, to_delta, {}, {"num_warps": 4}),
+        Pass("dq", dq, to_dq, dq_options, {"num_warps": 4}),
+        Pass("dkdv", tiling.dkdv, to_dkdv, dkdv_options, {"num_warps": 4}),
+    )
+
+
+for _version in (simple, specialized, pingpong):
+    _version.passes = partial(passes, version=_version.__name__)

@@ -7,16 +7,30 @@ Barriers: those of `hopper_specialized`, where "Q" is now Q and dO, which arrive
 """
 
 from weft.kernels.gluon import (
-    arrive, barriers, expect, fence, gl, jit, register_a, scores, tma_load, tma_store,
-    tma_store_wait, wait, wgmma, wgmma_wait, workers,
+    arrive,
+    barriers,
+    expect,
+    fence,
+    gl,
+    jit,
+    register_a,
+    scores,
+    tma_load,
+    tma_store,
+    tma_store_wait,
+    wait,
+    wgmma,
+    wgmma_wait,
+    workers,
 )  # fmt: skip
 from weft.kernels.hopper_specialized import fill, filled, ready, release
-from weft.kernels.hopper_tile import SIZES, hide, last_seen, place, span
+from weft.kernels.hopper_tile import SIZES, hide, last_seen, padded, place, span
 
 
-@jit(do_not_specialize=SIZES + ["rows"])
+@jit(do_not_specialize=SIZES)
 def dq(
-    q_desc, k_desc, v_desc, do_desc, dq_desc, p_top, p_delta, T, S, H, R, heads, group, rows, scale,
+    q_desc, k_desc, v_desc, do_desc, dq_desc, p_shift, p_delta,
+    T, S, lead, H, R, heads, group, scale,
     CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """dQ, by two warpgroups of 64 rows and a warp that loads for them."""
@@ -31,8 +45,8 @@ def dq(
     k_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     v_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     bars = (q_bars, k_bars, v_bars)
-    sizes = (T, S, H, R, heads, group)
-    rest = (dq_desc, p_top, p_delta, rows, scale)
+    sizes = (T, S, lead, H, R, heads, group)
+    rest = (dq_desc, p_shift, p_delta, scale)
     descs = (q_desc, k_desc, v_desc, do_desc)
     workers(
         [
@@ -54,7 +68,7 @@ def produce(
     q_desc, k_desc, v_desc, do_desc = descs
     q_buf, do_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars = bars
-    T, S, H, R, heads, group = sizes
+    T, S, lead, H, R, heads, group = sizes
     ROWS: gl.constexpr = q_desc.block_type.shape[1]
     count = 0
     done = 0
@@ -68,7 +82,7 @@ def produce(
             expect(full, 2 * q_desc.block_type.nbytes)
             tma_load(q_desc, at, full, q_buf.index(w))
             tma_load(do_desc, at, full, do_buf.index(w))
-        tiles = span(first, T, S, CAUSAL, 2 * ROWS, TILE_K)[0]
+        tiles = span(first, S, lead, CAUSAL, 2 * ROWS, TILE_K)[0]
         for j in range(tiles):
             at = [i_b, (tiles - 1 - j) * TILE_K, i_h // R, 0]
             fill(k_desc, at, k_bars, k_buf, count, STAGES)
@@ -83,10 +97,10 @@ def consume(
     CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """Warpgroup W: its 64 rows of dQ over all tiles of keys, the hidden ones first."""
-    dq_desc, p_top, p_delta, rows, scale = rest
+    dq_desc, p_shift, p_delta, scale = rest
     q_buf, do_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars = bars
-    T, S, H, R, heads, group = sizes
+    T, S, lead, H, R, heads, group = sizes
     ROWS: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
@@ -98,23 +112,25 @@ def consume(
     for i in range(gl.program_id(0), heads * gl.cdiv(T, 2 * ROWS), gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
         first = i_q * 2 * ROWS
-        tiles, full = span(first, T, S, CAUSAL, 2 * ROWS, TILE_K)
+        tiles, full = span(first, S, lead, CAUSAL, 2 * ROWS, TILE_K)
         first += W * ROWS
-        o_last = last_seen(first, T, S, CAUSAL, ROWS, S_LAYOUT)
-        o_row = (i_b * H + i_h) * rows + first + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
-        b_top = gl.load(p_top + o_row)
+        o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
+        o_row = (
+            (i_b * H + i_h) * padded(T) + first + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
+        )
+        b_shift = gl.load(p_shift + o_row)
         b_delta = gl.load(p_delta + o_row)
         b_dq = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
         wait(q_bars[0].index(W), done & 1)
         for i_k in range(tiles - 1, full - 1, -1):
             b_dq = step(
-                b_dq, b_top, b_delta, o_last, q, do, k_buf, v_buf, k_bars, v_bars,
+                b_dq, b_shift, b_delta, o_last, q, do, k_buf, v_buf, k_bars, v_bars,
                 count, i_k, scale, True, STAGES,
             )  # fmt: skip
             count += 1
         for i_k in range(gl.minimum(tiles, full) - 1, -1, -1):
             b_dq = step(
-                b_dq, b_top, b_delta, o_last, q, do, k_buf, v_buf, k_bars, v_bars,
+                b_dq, b_shift, b_delta, o_last, q, do, k_buf, v_buf, k_bars, v_bars,
                 count, i_k, scale, False, STAGES,
             )  # fmt: skip
             count += 1
@@ -128,7 +144,7 @@ def consume(
 
 @jit
 def step(
-    b_dq, b_top, b_delta, o_last, q, do, k_buf, v_buf, k_bars, v_bars, count, i_k, scale,
+    b_dq, b_shift, b_delta, o_last, q, do, k_buf, v_buf, k_bars, v_bars, count, i_k, scale,
     EDGE: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """One tile of keys: scores and dP are queued together, and dP runs under the exponentials."""
@@ -145,7 +161,7 @@ def step(
     b_s = wgmma_wait(1, deps=(b_s,))
     if EDGE:
         b_s = hide(b_s, o_last, i_k, S_LAYOUT)
-    b_p = gl.exp2(b_s * scale - b_top[:, None])
+    b_p = gl.exp2(b_s * scale + b_shift[:, None])
     filled(v_bars, count, STAGES)  # it is; a branch, across which the next wait does not move up
     b_dp = wgmma_wait(0, deps=(b_dp,))
     release(v_bars, count, STAGES)

@@ -38,7 +38,7 @@ def consume(
     scale = out[2]
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, H, R, heads, group = sizes
+    T, S, lead, H, R, heads, group = sizes
     ROWS: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
@@ -50,9 +50,9 @@ def consume(
     for i in range(gl.program_id(0), heads * gl.cdiv(T, GROUPS * ROWS), gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
-        tiles, full = span(first, T, S, CAUSAL, GROUPS * ROWS, TILE_K)
+        tiles, full = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)
         first += W * ROWS
-        o_last = last_seen(first, T, S, CAUSAL, ROWS, S_LAYOUT)
+        o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
         b_o = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
         b_top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
         b_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))

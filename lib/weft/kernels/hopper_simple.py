@@ -6,15 +6,27 @@ warps compute exponentials the tensor cores have nothing to do.
 """
 
 from weft.kernels.gluon import (
-    barriers, expect, fence, gl, jit, register_a, scores, sync, tma_load, tma_store,
-    tma_store_wait, wait, wgmma, wgmma_wait,
+    barriers,
+    expect,
+    fence,
+    gl,
+    jit,
+    register_a,
+    scores,
+    sync,
+    tma_load,
+    tma_store,
+    tma_store_wait,
+    wait,
+    wgmma,
+    wgmma_wait,
 )  # fmt: skip
 from weft.kernels.hopper_tile import SIZES, finish, hide, last_seen, place, softmax, span
 
 
 @jit(do_not_specialize=SIZES)
 def simple(
-    q_desc, k_desc, v_desc, o_desc, p_lse, T, S, H, R, heads, group, scale,
+    q_desc, k_desc, v_desc, o_desc, p_lse, T, S, lead, H, R, heads, group, scale,
     CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head: O and its log-sum-exp.
@@ -30,7 +42,7 @@ def simple(
     i_b, i_h, i_q = place(gl.program_id(0), T, H, heads, group, ROWS)
     i_g = i_h // R
     first = i_q * ROWS
-    tiles, full = span(first, T, S, CAUSAL, ROWS, TILE_K)
+    tiles, full = span(first, S, lead, CAUSAL, ROWS, TILE_K)
     q_buf = gl.allocate_shared_memory(q_desc.dtype, q_desc.block_type.shape, q_desc.layout)
     kv: gl.constexpr = [STAGES] + k_desc.block_type.shape
     k_buf = gl.allocate_shared_memory(k_desc.dtype, kv, k_desc.layout)
@@ -44,7 +56,7 @@ def simple(
     for i in gl.static_range(STAGES):
         load(k_desc, v_desc, k_full, v_full, k_buf, v_buf, i, i_b, i_g, tiles, TILE_K, STAGES)
 
-    o_last = last_seen(first, T, S, CAUSAL, ROWS, S_LAYOUT)
+    o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
     b_o = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
     b_top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
     b_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))

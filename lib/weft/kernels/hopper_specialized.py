@@ -19,15 +19,28 @@ stage finds it empty without anybody's word. Q is a ring of one stage for each w
 """
 
 from weft.kernels.gluon import (
-    arrive, barriers, expect, fence, gl, jit, register_a, scores, tma_load, tma_store,
-    tma_store_wait, wait, wgmma, wgmma_wait, workers,
+    arrive,
+    barriers,
+    expect,
+    fence,
+    gl,
+    jit,
+    register_a,
+    scores,
+    tma_load,
+    tma_store,
+    tma_store_wait,
+    wait,
+    wgmma,
+    wgmma_wait,
+    workers,
 )  # fmt: skip
 from weft.kernels.hopper_tile import SIZES, finish, hide, last_seen, place, softmax, span
 
 
 @jit(do_not_specialize=SIZES)
 def forward(
-    q_desc, k_desc, v_desc, o_desc, p_lse, T, S, H, R, heads, group, scale,
+    q_desc, k_desc, v_desc, o_desc, p_lse, T, S, lead, H, R, heads, group, scale,
     CONSUME: gl.constexpr, CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
     GROUPS: gl.constexpr,
 ):  # fmt: skip
@@ -44,7 +57,7 @@ def forward(
     v_bars = (barriers(STAGES, 1), barriers(STAGES, GROUPS))
     turns = barriers(GROUPS, 1)
     bars = (q_bars, k_bars, v_bars, turns)
-    sizes = (T, S, H, R, heads, group)
+    sizes = (T, S, lead, H, R, heads, group)
     out = (o_desc, p_lse, scale)
     descs = (q_desc, k_desc, v_desc)
     if GROUPS == 2:
@@ -88,7 +101,7 @@ def produce(
     q_desc, k_desc, v_desc = descs
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, H, R, heads, group = sizes
+    T, S, lead, H, R, heads, group = sizes
     ROWS: gl.constexpr = q_desc.block_type.shape[1]
     count = 0  # tiles of keys so far
     done = 0  # pieces of work so far
@@ -99,7 +112,7 @@ def produce(
             wait(q_bars[1].index(w), (done & 1) ^ 1)
             expect(q_bars[0].index(w), q_desc.block_type.nbytes)
             tma_load(q_desc, [i_b, first + w * ROWS, i_h, 0], q_bars[0].index(w), q_buf.index(w))
-        tiles = span(first, T, S, CAUSAL, GROUPS * ROWS, TILE_K)[0]
+        tiles = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)[0]
         for j in range(tiles):
             at = [i_b, (tiles - 1 - j) * TILE_K, i_h // R, 0]
             fill(k_desc, at, k_bars, k_buf, count, STAGES)
@@ -152,7 +165,7 @@ def consume(
     o_desc, p_lse, scale = out
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, H, R, heads, group = sizes
+    T, S, lead, H, R, heads, group = sizes
     ROWS: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
@@ -163,9 +176,9 @@ def consume(
     for i in range(gl.program_id(0), heads * gl.cdiv(T, GROUPS * ROWS), gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
-        tiles, full = span(first, T, S, CAUSAL, GROUPS * ROWS, TILE_K)
+        tiles, full = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)
         first += W * ROWS
-        o_last = last_seen(first, T, S, CAUSAL, ROWS, S_LAYOUT)
+        o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
         b_o = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
         b_top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
         b_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))

@@ -7,7 +7,7 @@ an instruction and exp is not.
 from weft.kernels.gluon import gl, here, jit, where_at_most
 
 # Arguments of every kernel that do not change its code, so that no length asks for a new one.
-SIZES = ["T", "S", "H", "R", "heads", "group", "scale"]
+SIZES = ["T", "S", "lead", "H", "R", "heads", "group", "scale"]
 
 
 @jit
@@ -27,7 +27,13 @@ def place(i, T, H, heads, group, ROWS: gl.constexpr):
 
 
 @jit
-def span(first, T, S, CAUSAL: gl.constexpr, ROWS: gl.constexpr, TILE_K: gl.constexpr):
+def padded(T):
+    """How many numbers per head are kept of rows: enough that no tile ends behind them."""
+    return gl.cdiv(T, 128) * 128
+
+
+@jit
+def span(first, S, lead, CAUSAL: gl.constexpr, ROWS: gl.constexpr, TILE_K: gl.constexpr):
     """Tiles of keys that any of ROWS queries from `first` on sees, and those they see in full.
 
     At least one, so that all warps go through the same motions where nothing is seen.
@@ -35,21 +41,21 @@ def span(first, T, S, CAUSAL: gl.constexpr, ROWS: gl.constexpr, TILE_K: gl.const
     end = S
     full = S // TILE_K
     if CAUSAL:
-        end = gl.minimum(S, gl.maximum(first + ROWS + S - T, 1))
-        full = gl.minimum(full, gl.maximum(first + 1 + S - T, 0) // TILE_K)
+        end = gl.minimum(S, gl.maximum(first + ROWS + lead, 1))
+        full = gl.minimum(full, gl.maximum(first + 1 + lead, 0) // TILE_K)
     return gl.cdiv(end, TILE_K), full
 
 
 @jit
-def last_seen(first, T, S, CAUSAL: gl.constexpr, ROWS: gl.constexpr, LAYOUT: gl.constexpr):
+def last_seen(first, S, lead, CAUSAL: gl.constexpr, ROWS: gl.constexpr, LAYOUT: gl.constexpr):
     """The last key that each of ROWS queries from `first` on sees; below 0 where there is none.
 
     With a causal mask that is a query's own place, counted from the end; else the last key of all.
     """
     o_last = gl.full([ROWS], S - 1, gl.int32, gl.SliceLayout(1, LAYOUT))
     if CAUSAL:
-        o_last = first + S - T + here(gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)))
-    return o_last
+        o_last = first + lead + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+    return here(o_last)
 
 
 @jit

@@ -177,23 +177,29 @@ def prefill(model: Decoder, cache: PagedCache, name, tokens: Sequence[int]) -> T
 
 @torch.no_grad()
 def step(
-    model: Decoder, cache: PagedCache, names: Sequence, tokens: Sequence[int], paged=paged_attention
+    model: Decoder,
+    cache: PagedCache,
+    names: Sequence,
+    tokens: Sequence[int],
+    paged=paged_attention,
 ) -> Tensor:
-    """Run the last token of several sequences, for which there is room: scores [B, N].
+    """Run the last token of several sequences, which has room: scores [B, N].
 
-    However long each sequence is, this is one batch of one token. `paged` is the attention.
+    However long each sequence is, this is one batch of one token. `paged` is the
+    attention.
     """
     table, lengths = cache.table(names)
     positions = lengths.long() - 1
     block = cache.books.block
-    slots = table.gather(1, positions[:, None] // block)[:, 0] * block + positions % block
+    blocks = table.gather(1, positions[:, None] // block)[:, 0]
+    slots = blocks * block + positions % block
 
     def attend(layer, q, k, v):
         cache.write(layer, slots, k[:, 0], v[:, 0])
         return paged(q, cache.k[layer], cache.v[layer], table, lengths)
 
-    device = cache.k.device
-    return model(torch.tensor(tokens, device=device)[:, None], positions[:, None], attend)[:, 0]
+    new = torch.tensor(tokens, device=cache.k.device)
+    return model(new[:, None], positions[:, None], attend)[:, 0]
 
 
 def greedy(scores_N: Tensor) -> int:
@@ -202,7 +208,7 @@ def greedy(scores_N: Tensor) -> int:
 
 
 class _Store:
-    """The cache as a scheduler sees it: a sequence that is admitted brings all its tokens."""
+    """A cache as a scheduler sees it: a sequence that is admitted brings all its tokens."""
 
     def __init__(self, cache: PagedCache, tokens: list[list[int]]):
         self.cache, self.tokens = cache, tokens
@@ -218,15 +224,17 @@ def generate(
     prompts: Sequence[Sequence[int]],
     count: int | Sequence[int],
     choose: Callable[[Tensor], int] = greedy,
-    paged=paged_attention,
     watch: Callable[[Turn], None] | None = None,
+    prefill=prefill,
+    step=step,
 ) -> list[list[int]]:
     """So many more tokens for each prompt, as many sequences at once as the cache has room for.
 
     In every turn the running sequences make one token together. One that has to be evicted makes
     the same tokens later: it comes back with those it had, and its cache is computed again.
-    `choose` makes a token of scores [N], and `watch` is told each turn. CacheFull means that one
-    sequence does not even fit alone.
+    `choose` makes a token of scores [N], and `watch` is told each turn before it is run. Another
+    kind of cache, or another attention, comes with a `prefill` and a `step` of its own. CacheFull
+    means that one sequence does not even fit alone.
     """
     tokens = [list(map(int, prompt)) for prompt in prompts]
     ends = _ends(tokens, count, model.config.seq)
@@ -235,16 +243,16 @@ def generate(
         scheduler.submit(name)
     while scheduler.running or scheduler.waiting:
         turn = scheduler.turn()
+        if watch:
+            watch(turn)
         scores = {name: prefill(model, cache, name, tokens[name])[-1] for name in turn.admitted}
         if turn.grown:
             last = [tokens[name][-1] for name in turn.grown]
-            scores |= zip(turn.grown, step(model, cache, turn.grown, last, paged), strict=True)
+            scores |= zip(turn.grown, step(model, cache, turn.grown, last), strict=True)
         for name, each in scores.items():
             tokens[name].append(choose(each))
             if len(tokens[name]) == ends[name]:
                 scheduler.finish(name)
-        if watch:
-            watch(turn)
     return [line[len(prompt) :] for line, prompt in zip(tokens, prompts, strict=True)]
 
 

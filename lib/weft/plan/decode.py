@@ -16,13 +16,15 @@ from weft.plan.shape import ModelShape
 
 
 def bytes_per_token(shape: ModelShape, size: int = 2) -> int:
-    """Bytes that the cache of one sequence grows by with each token: 2 L G K elements.
+    """Bytes by which one token makes a sequence's cache grow: 2 L G K elements.
 
-    A key and a value of K elements, in every layer, for every head that has its own. How many
-    heads ask does not matter, and neither does the width of the model.
+    A key and a value of K elements, in every layer, for every head that has its
+    own. How many heads ask does not matter, and neither does the width of the
+    model.
 
     >>> from weft.plan.shape import SHAPES
-    >>> [bytes_per_token(SHAPES[name]) // 1024 for name in ("llama2-7b", "llama2-70b", "opt-13b")]
+    >>> names = "llama2-7b", "llama2-70b", "opt-13b"
+    >>> [bytes_per_token(SHAPES[name]) // 1024 for name in names]
     [512, 320, 800]
     """
     (size,) = sizes(size=size)
@@ -67,16 +69,19 @@ def step(shape: ModelShape, batch: int, context: int, size: int = 2) -> Work:
 
 
 def splits(programs: int, tokens: int, slots: int, tile: int = 64) -> int:
-    """Into how many pieces to cut sequences, so that a chip has work for all its `slots`.
+    """Into how many pieces to cut sequences, so that all `slots` have work.
 
-    Programs, one for each sequence and kv head, run in waves of as many as there are slots, and
-    the last wave is seldom full. We take the fewest pieces whose waves are nearly as full as those
-    of any number, each of at least 4 tiles, so that merging is little beside reading, and of at
-    most 4096 tokens where 128 pieces suffice, so that one long sequence does not keep the others
-    waiting. The rule by waves is that of FlashAttention's `num_splits_heuristic`.
+    Programs, one for each sequence and kv head, run in waves of as many as there
+    are slots, and the last wave is seldom full. We take the fewest pieces whose
+    waves are nearly as full as those of any number, each of at least 4 tiles, so
+    that merging is little beside reading, and of at most 4096 tokens where 128
+    pieces suffice, so that one long sequence does not keep the others waiting. The
+    rule by waves is that of FlashAttention's `num_splits_heuristic`.
 
-    >>> splits(programs=8, tokens=32768, slots=264), splits(programs=512, tokens=2048, slots=264)
-    (33, 1)
+    >>> splits(programs=8, tokens=32768, slots=264)
+    30
+    >>> splits(programs=512, tokens=2048, slots=264)
+    1
     """
     programs, slots, tile = sizes(programs=programs, slots=slots, tile=tile)
     tokens = whole("tokens", tokens)

@@ -75,17 +75,18 @@ class Blocks:
             raise
 
     def extend(self, sequence: Hashable, tokens: int = 1) -> list[Event]:
-        """Make room for so many more tokens; CacheFull, and nothing changed, if there is none.
+        """Make room for more tokens; CacheFull, and nothing changed, if none is.
 
-        If the next token goes into a block that others hold too, the sequence gets a copy first,
-        which has to be made before the token is written.
+        If the next token goes into a block that others hold too, the sequence gets
+        a copy first, which has to be made before the token is written.
         """
         needed, tokens = self.needed(sequence, tokens), whole("tokens", tokens)
         table, length = self._tables[sequence], self._lengths[sequence]
         if needed > self.free:
             raise CacheFull(
-                f"sequence {sequence!r} needs {needed} more blocks of {self.block} for "
-                f"{length + tokens} tokens, and {self.free} of {self.count} are free",
+                f"sequence {sequence!r} needs {needed} more blocks of {self.block} "
+                f"for {length + tokens} tokens, and {self.free} of {self.count} "
+                "are free",
                 needed,
                 self.free,
             )

@@ -106,8 +106,6 @@ def decoding(
 def fusion(chip: str = "h100", chain: str = "gelu", kernels: int = 8) -> tuple[str, str]:
     """A chain of elementwise steps, cut into that many kernels of about equally many steps."""
     on, steps = _choose("chip", chip, CHIPS), _choose("chain", chain, CHAINS)
-    if not 1 <= kernels <= len(steps):
-        raise ValueError(f"kernels is {kernels}, must be from 1 to the chain's {len(steps)} steps")
     n, size = 2**26, 2
     now = roofline.in_kernels(n, size, steps, kernels)
     one, each = (roofline.in_kernels(n, size, steps, k) for k in (1, len(steps)))

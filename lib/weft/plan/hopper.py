@@ -15,21 +15,24 @@ from weft.plan.sm import Need, Step, Use
 
 ROWS = 64  # queries of one warpgroup: the M of every WGMMA instruction
 THREADS = 128  # of one warpgroup
+WIDEST = 256  # columns of one WGMMA instruction
 UNITS = ("tensor", "exp", "alu", "fp32", "load")
 BYTES = {"bf16": 2, "fp16": 2, "fp8": 1}
 
 
 @dataclass(frozen=True)
 class Sm:
-    """What one streaming multiprocessor of a Hopper chip can do in a clock, and has room for.
+    """What a Hopper multiprocessor can do in a clock, and what it has room for.
 
-    `matmul` is FLOP of the tensor cores at two bytes an element, twice that at one (Shah et al.
-    2024: 989 TFLOP/s over 132 multiprocessors at 1.83 GHz). `exp` exponentials (the same: 3.9
-    tera), `fp32` multiply-adds, `alu` maxima or conversions are per clock (CUDA C++ Programming
-    Guide, throughput of native arithmetic instructions, capability 9.0). `load` is bytes from the
-    L2 cache, `latency` clocks of one trip through shared memory, where barriers live, and
-    `load_latency` those of a TMA load: global memory and 170 for the unit itself (Luo et al.
-    2024 and 2025, measured on an H800). `registers` of 32 bits, `shared` bytes that a block gets.
+    `matmul` is FLOP of the tensor cores at two bytes an element, twice that at one
+    (Shah et al. 2024: 989 TFLOP/s over 132 multiprocessors at 1.83 GHz). `exp`
+    exponentials (the same: 3.9 tera), `fp32` multiply-adds, `alu` maxima or
+    conversions are per clock (CUDA C++ Programming Guide, throughput of native
+    arithmetic instructions, capability 9.0). `load` is bytes from the L2 cache,
+    `latency` clocks of one trip through shared memory, where barriers live, and
+    `load_latency` those of a TMA load: global memory and 170 for the unit itself
+    (Luo et al. 2024 and 2025, measured on an H800). `registers` of 32 bits,
+    `shared` bytes that a block gets.
     """
 
     matmul: float = 4096
@@ -57,7 +60,7 @@ class Tile:
     on neighbouring queries, so that one load of K and V serves all of them.
 
     >>> tile = Tile(K=128, keys=176, warpgroups=2)
-    >>> tile.rows, tile.shared, tile.registers(pipelined=True)
+    >>> tile.rows, tile.shared, tile.registers(overlapped=True)
     (128, 212992, 220)
     """
 
@@ -72,9 +75,12 @@ class Tile:
         sizes(K=self.K, keys=self.keys, warpgroups=self.warpgroups, stages=self.stages)
         if self.dtype not in BYTES:
             raise ValueError(f"dtype is {self.dtype!r}, must be one of {', '.join(BYTES)}")
-        for name, size, step in (("K", self.K, self.step), ("keys", self.keys, self.step)):
-            if size % step:
-                raise ValueError(f"{name} is {size}, must be a multiple of {step}")
+        sizes(cluster=self.cluster)
+        for name, size in (("K", self.K), ("keys", self.keys)):
+            if size % self.step or size > WIDEST:
+                raise ValueError(
+                    f"{name} is {size}, must be a multiple of {self.step} up to {WIDEST}"
+                )
 
     @property
     def size(self) -> int:
@@ -96,15 +102,15 @@ class Tile:
         """Bytes of shared memory: Q, and each stage's K and V."""
         return (self.rows + 2 * self.stages * self.keys) * self.K * self.size
 
-    def registers(self, pipelined: bool) -> int:
+    def registers(self, overlapped: bool) -> int:
         """Registers of one consumer thread: O, S, P where S has to outlive it, and 24 to spare.
 
         O and S are fp32, spread over the 128 threads of a warpgroup, and P packs what fits in 32
-        bits. Without pipelining P takes the place of S. The 24 are for row statistics, addresses
+        bits. Without overlap P takes the place of S. The 24 are for row statistics, addresses
         and loop counters: a round number, not a count.
         """
         o, s = ROWS * self.K // THREADS, ROWS * self.keys // THREADS
-        return o + s + (s * self.size // 4 if pipelined else 0) + 24
+        return o + s + (s * self.size // 4 if overlapped else 0) + 24
 
     @property
     def most_registers(self) -> int:
@@ -116,12 +122,13 @@ class Tile:
         rest = SM.registers // THREADS - producer
         return min(240, rest // self.warpgroups // 8 * 8)
 
-    def fits(self, pipelined: bool = True) -> bool:
+    def fits(self, overlapped: bool = True) -> bool:
         """Whether registers and shared memory hold it."""
-        return self.shared <= SM.shared and self.registers(pipelined) <= self.most_registers
+        return self.shared <= SM.shared and self.registers(overlapped) <= self.most_registers
 
 
-# FlashAttention-3 as first published (launch templates of July 2024), by (dtype, K, causal).
+# FlashAttention-3's own, by (dtype, K, causal): its launch templates of July 2024, as first
+# published, and for fp8 those that its FP8 kernel had later that year.
 TILES: Mapping[tuple[str, int, bool], Tile] = {
     ("bf16", 64, False): Tile(64, 128, warpgroups=3),
     ("bf16", 64, True): Tile(64, 128, warpgroups=3),
@@ -132,6 +139,14 @@ TILES: Mapping[tuple[str, int, bool], Tile] = {
     ("fp8", 64, False): Tile(64, 160, warpgroups=3, stages=3, dtype="fp8"),
     ("fp8", 128, False): Tile(128, 224, dtype="fp8", cluster=2),
     ("fp8", 256, False): Tile(256, 128, dtype="fp8", cluster=2),
+}
+
+
+# Those of weft.kernels.hopper, by K.
+KERNEL_TILES: Mapping[int, Tile] = {
+    64: Tile(64, 128, warpgroups=3, stages=4),
+    128: Tile(128, 128),
+    256: Tile(256, 64),
 }
 
 
@@ -154,11 +169,12 @@ def work(tile: Tile, sm: Sm = SM) -> dict[str, float]:
 
 
 def uses(kind: str, tile: Tile, sm: Sm = SM) -> tuple[Use, ...]:
-    """The units that a step of a warpgroup, or a load, keeps busy, one after the other.
+    """The units that a step or a load keeps busy, one after the other.
 
-    The softmax X takes the maximum of each row, which its four threads then exchange in two
-    trips; then the exponentials, in whose shadow scaling and sums are done; then P is
-    packed, two to an instruction. R multiplies O, E divides and converts it.
+    The softmax X takes the maximum of each row, which its four threads then
+    exchange in two trips; then the exponentials, in whose shadow scaling and sums
+    are done; then P is packed, two to an instruction. R multiplies O, E divides and
+    converts it.
     """
     scores, o = ROWS * tile.keys, ROWS * tile.K
     if kind in ("S", "O"):
@@ -166,12 +182,14 @@ def uses(kind: str, tile: Tile, sm: Sm = SM) -> tuple[Use, ...]:
         return (Use("tensor", 2 * scores * tile.K / rate),)
     if kind == "X":
         maximum, exchange = Use("alu", scores / sm.alu), Use("", 2 * sm.latency)
-        exponentials, pack = Use("exp", scores / sm.exp), Use("alu", scores / 2 / sm.alu)
+        exponentials = Use("exp", scores / sm.exp)
+        pack = Use("alu", scores / 2 / sm.alu)
         return maximum, exchange, exponentials, pack
     if kind in ("R", "E"):
         return (Use("fp32", o * (1 if kind == "R" else 2) / sm.fp32),)
     if kind in ("K", "V"):
-        return (Use("load", tile.keys * tile.K * tile.size / sm.load / tile.cluster),)
+        moved = tile.keys * tile.K * tile.size
+        return (Use("load", moved / sm.load / tile.cluster),)
     if kind == "Q":
         return (Use("load", tile.rows * tile.K * tile.size / sm.load),)
     return ()
@@ -184,23 +202,23 @@ def uses(kind: str, tile: Tile, sm: Sm = SM) -> tuple[Use, ...]:
 class Policy:
     """How the work is ordered.
 
-    `specialised`: a warp of its own loads, as early as there is room. `pingpong`: the warpgroups
-    order their matmuls in turn. `pipelined`: a warpgroup orders the next S before O, so that the
+    `specialized`: a warp of its own loads, as early as there is room. `pingpong`: the warpgroups
+    order their matmuls in turn. `overlapped`: a warpgroup orders the next S before O, so that the
     tensor cores have work while it takes its softmax.
     """
 
-    specialised: bool = True
+    specialized: bool = True
     pingpong: bool = True
-    pipelined: bool = True
+    overlapped: bool = True
 
 
 POLICIES: Mapping[str, Policy] = {
-    "synchronous": Policy(specialised=False, pingpong=False, pipelined=False),
-    "not_specialised": Policy(specialised=False, pingpong=False, pipelined=True),
-    "specialised": Policy(pingpong=False, pipelined=False),
-    "pingpong": Policy(pipelined=False),
-    "pipelined": Policy(pingpong=False),
-    "flash3": Policy(),
+    "simple": Policy(specialized=False, pingpong=False, overlapped=False),
+    "not_specialized": Policy(specialized=False, pingpong=False, overlapped=True),
+    "specialized": Policy(pingpong=False, overlapped=False),
+    "pingpong": Policy(overlapped=False),
+    "no_turns": Policy(pingpong=False),
+    "overlapped": Policy(),
 }
 
 
@@ -226,7 +244,8 @@ def load_row(counts: Sequence[int]) -> Iterator[Step]:
 def plain_row(counts: Sequence[int]) -> Iterator[Step]:
     """A consumer's row without overlap: S, softmax, rescale, O, and wait for it.
 
-    Shah et al. 2024, algorithm 1. `done` waits for a matmul; E divides and writes out.
+    Shah et al. 2024, algorithm 1. `done` waits for a matmul; E divides and writes
+    out.
 
     >>> print(*plain_row([3]))
     S0 X0 O0 done0 S1 X1 R1 O1 done1 S2 X2 R2 O2 done2 E0
@@ -238,13 +257,13 @@ def plain_row(counts: Sequence[int]) -> Iterator[Step]:
         yield Step("E", i)
 
 
-def pipelined_row(counts: Sequence[int]) -> Iterator[Step]:
-    """A consumer's row that is one S ahead: order S of a tile, then O of the tile before.
+def overlapped_row(counts: Sequence[int]) -> Iterator[Step]:
+    """A consumer's row, one S ahead: order S of a tile, then O of the one before.
 
-    Both are asynchronous, so the tensor cores work on O while the next softmax is taken.
-    Shah et al. 2024, algorithm 2.
+    Both are asynchronous, so the tensor cores work on O while the next softmax is
+    taken. Shah et al. 2024, algorithm 2.
 
-    >>> print(*pipelined_row([3]))
+    >>> print(*overlapped_row([3]))
     S0 X0 S1 O0 X1 R1 S2 O1 X2 R2 O2 E0
     """
     for i, first, end in _tiles(counts):
@@ -255,11 +274,12 @@ def pipelined_row(counts: Sequence[int]) -> Iterator[Step]:
 
 
 def in_turns(row: Iterable[Step]) -> Iterator[Step]:
-    """Wait for one's turn before each run of matmuls, and pass it on once they are ordered.
+    """Wait for a turn before each run of matmuls; pass it on once they are ordered.
 
-    The matmuls between two softmaxes belong together: O of a tile and S of the next.
+    The matmuls between two softmaxes belong together: O of a tile and S of the
+    next.
 
-    >>> print(*in_turns(pipelined_row([2])))
+    >>> print(*in_turns(overlapped_row([2])))
     turn0 S0 pass0 X0 turn1 S1 O0 pass1 X1 R1 turn2 O1 pass2 E0
     """
     turn, mine = 0, False
@@ -274,7 +294,7 @@ def in_turns(row: Iterable[Step]) -> Iterator[Step]:
 
 
 def meeting_row(row: Iterable[Step], counts: Sequence[int], stages: int) -> Iterator[Step]:
-    """The row of a warpgroup that also loads: before each S all meet, then buffers refill.
+    """The row of a warpgroup that also loads: before each S all meet, and buffers refill.
 
     Nobody knows otherwise that the others have finished with a buffer. `arrive` and `meet`
     are the two halves of a barrier of the whole block; the other warpgroups have the same
@@ -285,18 +305,19 @@ def meeting_row(row: Iterable[Step], counts: Sequence[int], stages: int) -> Iter
     """
     firsts = {first: i for i, first, _ in _tiles(counts)}
     loaded = {"K": 0, "V": 0}
-    outputs = 0
+    outputs, met = 0, 0
     for step in row:
         kind, j = step
-        if kind == "S":
-            if j:
-                yield from (Step("arrive", j - 1), Step("meet", j - 1))
-            if j in firsts:
+        if kind == "S" or (kind == "O" and j == loaded["V"]):
+            if loaded["K"]:
+                yield from (Step("arrive", met), Step("meet", met))
+                met += 1
+            if kind == "S" and j in firsts:
                 yield Step("Q", firsts[j])
-            for load, used in (("K", j), ("V", outputs)):
-                room = min(used + stages, sum(counts))
-                yield from (Step(load, i) for i in range(loaded[load], room))
-                loaded[load] = room
+            for load, room in (("K", j + stages if kind == "S" else 0), ("V", outputs + stages)):
+                end = min(room, sum(counts))
+                yield from (Step(load, i) for i in range(loaded[load], end))
+                loaded[load] = max(end, loaded[load])
         outputs += kind == "O"
         yield step
 
@@ -392,7 +413,7 @@ class Kernel:
 def kernel(policy: Policy | str, tile: Tile, counts: Sequence[int], sm: Sm = SM) -> Kernel:
     """The rows of a block under a policy, or the policy's name.
 
-    >>> for agent, row in kernel("flash3", Tile(128, 176), [2]).rows.items():
+    >>> for agent, row in kernel("overlapped", Tile(128, 176), [2]).rows.items():
     ...     print(agent, *row)
     load K0 Q0 K1 V0 V1
     1 turn0 S0 pass0 X0 turn1 S1 O0 pass1 X1 R1 turn2 O1 pass2 E0
@@ -402,14 +423,14 @@ def kernel(policy: Policy | str, tile: Tile, counts: Sequence[int], sm: Sm = SM)
         if policy not in POLICIES:
             raise ValueError(f"policy is {policy!r}, must be one of {', '.join(POLICIES)}")
         policy = POLICIES[policy]
-    if policy.pingpong and not policy.specialised:
-        raise ValueError("policy is pingpong without a loading warp, must be specialised")
+    if policy.pingpong and not policy.specialized:
+        raise ValueError("policy is pingpong without a loading warp, must be specialized")
     if not counts:
         raise ValueError("counts is empty, must have the tiles of keys of one tile of queries")
     counts = tuple(sizes(**{f"counts[{i}]": n})[0] for i, n in enumerate(counts))
     rows: dict[str, tuple[Step, ...]] = {}
-    row = (pipelined_row if policy.pipelined else plain_row)(counts)
-    if policy.specialised:
+    row = (overlapped_row if policy.overlapped else plain_row)(counts)
+    if policy.specialized:
         rows["load"] = tuple(load_row(counts))
         row = tuple(in_turns(row) if policy.pingpong else row)
     else:
@@ -417,6 +438,6 @@ def kernel(policy: Policy | str, tile: Tile, counts: Sequence[int], sm: Sm = SM)
         row = tuple(step for step in loading if step.kind not in ("Q", "K", "V"))
     for g in range(tile.warpgroups):
         rows[str(g + 1)] = row
-    if not policy.specialised:
+    if not policy.specialized:
         rows["1"] = loading
     return Kernel(rows, tile, counts, sm)

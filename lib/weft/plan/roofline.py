@@ -139,9 +139,10 @@ def matvec(m: int, n: int, size: int) -> Work:
 
 
 def matmul(m: int, n: int, k: int, size: int) -> Work:
-    """C [m, n] = A [m, k] B [k, n]: m n k products and sums on (m k + k n + m n) elements.
+    """C [m, n] = A [m, k] B [k, n]: m n k products, and as many sums.
 
-    The intensity of a square one grows with its side: n / 3 at two bytes an element.
+    They are done on m k + k n + m n elements, so the intensity of a square one
+    grows with its side: n / 3 at two bytes an element.
 
     >>> matmul(4096, 4096, 4096, size=2).intensity
     1365.3333333333333
@@ -151,11 +152,11 @@ def matmul(m: int, n: int, k: int, size: int) -> Work:
 
 
 def smallest_batch(n: int, k: int, size: int, chip: Chip, dtype: str) -> int | None:
-    """The least m at which matmul(m, n, k) is bound by compute, or None if no m is enough.
+    """The least m at which matmul(m, n, k) is bound by compute, or None.
 
     With I the ridge, 2 m n k >= I size (m k + k n + m n) gives
-    m >= I size k n / (2 n k - I size (n + k)). Where the weights alone are narrow, n k / (n + k)
-    up to I size / 2, even endless rows do not pay for themselves.
+    m >= I size k n / (2 n k - I size (n + k)). Where the weights alone are narrow,
+    n k / (n + k) up to I size / 2, even endless rows do not pay for themselves.
 
     >>> from weft.plan.hardware import CHIPS
     >>> smallest_batch(n=16384, k=4096, size=2, chip=CHIPS["h100"], dtype="bf16")
@@ -222,10 +223,10 @@ CHAINS = MappingProxyType({"gelu": GELU, "bias-dropout-add": (BIAS, DROPOUT, RES
 
 
 def unfused(n: int, size: int, steps: Sequence[Step]) -> Work:
-    """Each step a kernel of its own: what passes from one to the next goes through memory.
+    """Each step a kernel of its own: all that is handed on goes through memory.
 
-    Of k steps each reads n elements and writes n, besides what it reads of other tensors and
-    again: 2 k + others + again times n elements, where `fused` moves 2 + others.
+    Of k steps each reads n elements and writes n, besides what it reads of other
+    tensors and again: 2 k + others + again times n; `fused` moves 2 + others.
     """
     moved = sum(2 + step.others + step.again for step in steps)
     return _elementwise(n, size, steps, moved)
@@ -234,7 +235,7 @@ def unfused(n: int, size: int, steps: Sequence[Step]) -> Work:
 def fused(n: int, size: int, steps: Sequence[Step]) -> Work:
     """All steps in one kernel: n elements in, n out, and the other tensors.
 
-    The FLOPs are those of `unfused`, so fusing raises the intensity and nothing else.
+    The FLOPs are those of `unfused`: fusing raises the intensity and nothing else.
 
     >>> unfused(1000, 2, GELU).bytes / fused(1000, 2, GELU).bytes
     9.0

@@ -23,6 +23,7 @@ from weft.plan.roofline import (
     seconds,
     softmax,
     unfused,
+    wall,
 )
 from weft.plan.shape import RECOMPUTE, ModelShape
 
@@ -39,8 +40,35 @@ def total(parts: Parts) -> Work:
 
 
 def spent(parts: Parts, chip: Chip, dtype: str) -> dict[str, float]:
-    """The least seconds of each part, one after another; their sum is at least that of `total`."""
+    """The least seconds of each part. One after another, they add up.
+
+    Their sum is at least the time of `total`, whose parts may overlap.
+    """
     return {name: seconds(work, chip, dtype) for name, work in parts.items()}
+
+
+def waiting(parts: Parts, chip: Chip, dtype: str) -> float:
+    """The share of the least time, one part after another, in parts that are bound by memory.
+
+    >>> from weft.plan.hardware import CHIPS
+    >>> from weft.plan.shape import SHAPES
+    >>> f"{waiting(layer(SHAPES['llama2-7b'], batch=1, size=2), CHIPS['h100'], 'bf16'):.1%}"
+    '8.5%'
+    """
+    times = spent(parts, chip, dtype)
+    bound = (name for name, work in parts.items() if wall(work, chip, dtype) == "memory")
+    return sum(times[name] for name in bound) / sum(times.values())
+
+
+def reach(parts: Parts, chip: Chip, dtype: str) -> float:
+    """The largest share of the chip's rate that the parts can reach, one after another.
+
+    >>> from weft.plan.hardware import CHIPS
+    >>> from weft.plan.shape import SHAPES
+    >>> f"{reach(layer(SHAPES['llama2-7b'], batch=1, size=2), CHIPS['h100'], 'bf16'):.1%}"
+    '91.5%'
+    """
+    return total(parts).flops / sum(spent(parts, chip, dtype).values()) / chip.rate(dtype)
 
 
 def layer(

@@ -37,12 +37,12 @@ def naive(
     bytes that weft.plan.attention.traffic counts, and raises SramOverflow where a
     tile, or a row of the matrix, does not fit. Dao et al. 2022, algorithm 0.
     """
-    B, T, S, H, _, K, V = check(q, k, v, scale=scale)
+    B, T, S, H, _, _, V = check(q, k, v, scale=scale)
+    choices = settle(q, sram, tile_q, tile_k, causal, scale)
     o, p = q.new_empty(B, T, H, V), q.new_empty(T, S)
-    tile_q, tile_k = whole(tile_q=tile_q, tile_k=tile_k)
     for q_h, k_h, v_h, o_h in heads(q, k, v, o):
         with sram:
-            naive_head(q_h, k_h, v_h, p, o_h, sram, tile_q, tile_k, causal, scale or K**-0.5)
+            naive_head(q_h, k_h, v_h, p, o_h, *choices)
     return o
 
 
@@ -62,12 +62,13 @@ def fa1(
     T, H]: the log-sum-exp is m + log l. Otherwise as `naive`. Dao et al. 2022,
     algorithm 1.
     """
-    B, T, _, H, _, K, V = check(q, k, v, scale=scale)
-    o, (m, ell) = q.new_empty(B, T, H, V), q.new_empty(2, B, T, H, dtype=accumulator(q))
-    tile_q, tile_k = whole(tile_q=tile_q, tile_k=tile_k)
-    for q_h, k_h, v_h, *out in heads(q, k, v, o, m, ell):
+    B, T, _, H, _, _, V = check(q, k, v, scale=scale)
+    choices = settle(q, sram, tile_q, tile_k, causal, scale)
+    o = q.new_empty(B, T, H, V)
+    m, ell = q.new_empty(2, B, T, H, dtype=accumulator(q))
+    for one in heads(q, k, v, o, m, ell):
         with sram:
-            fa1_head(q_h, k_h, v_h, *out, sram, tile_q, tile_k, causal, scale or K**-0.5)
+            fa1_head(*one, *choices)
     return o, m, ell
 
 
@@ -86,13 +87,29 @@ def fa2(
     Gives o [B, T, H, V] and the log-sum-exp [B, T, H]. Otherwise as `naive`. Dao
     2023, algorithm 1.
     """
-    B, T, _, H, _, K, V = check(q, k, v, scale=scale)
+    B, T, _, H, _, _, V = check(q, k, v, scale=scale)
+    choices = settle(q, sram, tile_q, tile_k, causal, scale)
     o, lse = q.new_empty(B, T, H, V), q.new_empty(B, T, H, dtype=accumulator(q))
-    tile_q, tile_k = whole(tile_q=tile_q, tile_k=tile_k)
-    for q_h, k_h, v_h, *out in heads(q, k, v, o, lse):
+    for one in heads(q, k, v, o, lse):
         with sram:
-            fa2_head(q_h, k_h, v_h, *out, sram, tile_q, tile_k, causal, scale or K**-0.5)
+            fa2_head(*one, *choices)
     return o, lse
+
+
+def settle(
+    q: Tensor,
+    sram: Any,
+    tile_q: int,
+    tile_k: int,
+    causal: bool,
+    scale: float | None,
+) -> tuple[Any, int, int, bool, float]:
+    """The choices for one head, with the scale that there is when none is given."""
+    if not all(hasattr(sram, name) for name in ("load", "store", "alloc")):
+        kind = type(sram).__name__
+        raise ValueError(f"sram is a {kind}, must be a tile memory, as weft.meter.Sram is")
+    tile_q, tile_k = whole(tile_q=tile_q, tile_k=tile_k)
+    return sram, tile_q, tile_k, bool(causal), q.shape[3] ** -0.5 if scale is None else scale
 
 
 def heads(q: Tensor, k: Tensor, v: Tensor, *outputs: Tensor) -> Iterator[list[Tensor]]:

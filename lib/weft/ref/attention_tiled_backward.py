@@ -12,8 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.plan.attention import check, cuts, looks, whole
-from weft.ref.attention_tiled import accumulator, empty, finite, heads, hide, load, scores
+from weft.plan.attention import check, cuts, looks
+from weft.ref.attention_tiled import (
+    accumulator,
+    empty,
+    finite,
+    heads,
+    hide,
+    load,
+    scores,
+    settle,
+)
 
 
 def backward(
@@ -35,12 +44,11 @@ def backward(
     where a tile does not fit. Dao 2023, algorithm 2, in two passes instead of one
     with atomic additions.
     """
-    B, T, S, H, G, K, V = check(q, k, v, scale=scale)
+    B, T, S, H, G, _, V = check(q, k, v, scale=scale)
     _check_like("o", o, (B, T, H, V), q.dtype)
     _check_like("do", do, (B, T, H, V), q.dtype)
     _check_like("lse", lse, (B, T, H), accumulator(q))
-    tile_q, tile_k = whole(tile_q=tile_q, tile_k=tile_k)
-    scale = K**-0.5 if scale is None else scale
+    _, tile_q, tile_k, causal, scale = settle(q, sram, tile_q, tile_k, causal, scale)
     delta, dq, dk, dv = (torch.empty_like(x) for x in (lse, q, k, v))
     for one in heads(q, k, v, o, lse, do, delta, dq):
         with sram:

@@ -38,8 +38,9 @@ def attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention tiled, ordered and rounded as the Hopper kernel does it.
 
-    Maximum, sum and output of a row are kept in fp32 (fp64 for fp64) and rescaled after each
-    tile of keys. `tile` is the kernel's for that width, or for 128, unless given.
+    Maximum, sum and output of a row are kept in fp32 (fp64 for fp64) and rescaled
+    after each tile of keys. `tile` is the kernel's for that width, or for 128,
+    unless given.
     """
     given = check(q, k, v, scale=scale)
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -143,7 +144,7 @@ def stream(
         b_next = score(after)
         b_o = b_o + value(b_p, now, b_s != -INF)
         b_p, b_top, b_sum, b_shrink = softmax(b_next, b_top, b_sum)
-        b_o, b_s = b_o, b_next
+        b_o, b_s = b_o * b_shrink[..., None], b_next
     return b_o + value(b_p, order[-1], b_s != -INF), b_top, b_sum
 
 
@@ -189,18 +190,19 @@ def hide(b_s: Tensor, rows: slice, cols: slice, T: int, S: int, causal: bool) ->
 
 
 def quantized(x: Tensor, length: int | None = None) -> tuple[Tensor, Tensor]:
-    """E4M3 numbers and what each row of them has to be multiplied by, so that x is about both.
+    """E4M3 numbers, and what each row of them is to be multiplied by to be about x.
 
-    The largest number of a block of `length` rows becomes 448, the largest that there is; a
-    block never crosses a head. Without a length the whole tensor is one block. x [..., L, K]
-    gives [..., L, K] and [..., L, 1].
+    The largest number of a block of `length` rows becomes 448, the largest that
+    there is; a block never crosses a head. Without a length the whole tensor is one
+    block. x [..., L, K] gives [..., L, K] and [..., L, 1].
     """
     if length is None:
         top = x.abs().amax().expand(*x.shape[:-1], 1)
     else:
         (length,) = sizes(length=length)
         parts = x.abs().amax(-1, keepdim=True).split(length, dim=-2)
-        top = torch.cat([part.amax(-2, keepdim=True).expand_as(part) for part in parts], -2)
+        tops = [part.amax(-2, keepdim=True).expand_as(part) for part in parts]
+        top = torch.cat(tops, -2)
     by = torch.where(top > 0, top, LARGEST) / LARGEST
     return (x / by).clamp(-LARGEST, LARGEST).to(E4M3), by
 
@@ -221,8 +223,8 @@ def incoherent(x: Tensor, signs: Tensor) -> Tensor:
 def hadamard(x: Tensor) -> Tensor:
     """The last dim times the Hadamard matrix over its root, in K log2 K additions.
 
-    Halves are replaced by their sum and their difference, at every power of two. The matrix is
-    symmetric and orthogonal: done twice it gives x again.
+    Halves are replaced by their sum and their difference, at every power of two.
+    The matrix is symmetric and orthogonal: done twice it gives x again.
     """
     K = x.shape[-1]
     if K < 1 or K & (K - 1):

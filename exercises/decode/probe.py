@@ -1,0 +1,318 @@
+"""What runs for this topic's tests beside the answers: caches, tile memory, and the counting."""
+
+import importlib.util
+import os
+import pkgutil
+import sys
+from math import ceil
+
+NAN = float("nan")
+
+
+def warm() -> None:
+    """Import what is slow to import; without torch and Triton only `fits` and `allot` can run."""
+    # The interpreter counts what a kernel loads; it has to be asked for before Triton is there.
+    os.environ["TRITON_INTERPRET"] = "1"
+    if importlib.util.find_spec("torch") is None:
+        return
+    import torch
+
+    torch.set_num_threads(1)
+    if importlib.util.find_spec("triton"):
+        import weft.kernels  # noqa: F401
+
+
+def prepare() -> None:
+    """Close what the exercises ask for, before the answers are imported."""
+    from weft.grade.worker import close
+
+    close("weft.plan.decode:bytes_per_token", "weft.plan.decode:sequences", "weft.plan.decode:step")
+    close("weft.plan.decode_blocks", "weft.plan.decode_serve", "weft.plan.decode_share")
+    close("weft.plan.explore_decode", "weft.plan.draw_decode", "weft.plan.draw_decode_bytes")
+    close("weft.nn.decode", *_modules("weft.ref"))
+    close(*_modules("weft.kernels", but=("compile", "interpret")))
+
+
+def _modules(package: str, but: tuple[str, ...] = ()) -> list[str]:
+    """The modules of a package, which need not be imported."""
+    folder = importlib.util.find_spec(package).submodule_search_locations
+    names = [module.name for module in pkgutil.iter_modules(folder)]
+    return [f"{package}.{name}" for name in names if name not in but]
+
+
+# --- a cache --------------------------------------------------------------------------------------
+
+
+def cache(length: int, block: int, G: int, K: int, V: int, loud: float, seed: int):
+    """Keys and values in a row, and the same in blocks: k, v, k_cache, v_cache, table.
+
+    Later keys are larger, up to `loud` times. Blocks lie in random order among those of others.
+    What belongs to nobody here is not a number, and the table ends with what is no block.
+    """
+    import torch
+
+    dice = torch.Generator().manual_seed(seed)
+    k, v = torch.randn(length, G, K, generator=dice), torch.randn(length, G, V, generator=dice)
+    k *= torch.linspace(0.5, loud, length)[:, None, None]
+    needed = ceil(length / block)
+    table = torch.randperm(needed + 3, generator=dice)[:needed]
+    k_cache, v_cache = (torch.full((needed + 3, block, G, width), NAN) for width in (K, V))
+    for i in range(needed):
+        for rows, blocks in ((k, k_cache), (v, v_cache)):
+            mine = rows[i * block : (i + 1) * block]
+            blocks[table[i], : len(mine)] = mine
+    return k, v, k_cache, v_cache, [*table.tolist(), 1 << 30, -1]
+
+
+def exact(q, k, v):
+    """o and lse of each head, in float64 with all scores at hand; q [H, K], k and v [S, G, …]."""
+    import torch
+
+    R = len(q) // k.shape[1]
+    k, v = (x.double().repeat_interleave(R, 1) for x in (k, v))
+    s = torch.einsum("hk,shk->hs", q.double(), k) * q.shape[1] ** -0.5
+    lse = s.logsumexp(1) if s.shape[1] else s.new_full((len(q),), float("-inf"))
+    p = (s - lse[:, None]).exp()
+    return torch.einsum("hs,shv->hv", p, v), lse
+
+
+# --- tiles ----------------------------------------------------------------------------------------
+
+
+def paged(answers, length, block, H, G, K, V, capacity, loud=2.0, seed=0) -> dict:
+    """Run `paged`: where it is wrong, and how often it read each byte that belongs here."""
+    import torch
+
+    from weft.meter import Sram
+
+    k, v, k_cache, v_cache, table = cache(length, block, G, K, V, loud, seed)
+    q = torch.randn(H, K, generator=torch.Generator().manual_seed(seed + 1))
+    o = torch.full((H, V), NAN)
+    read = {}
+
+    class Metered(Sram):
+        def load(self, tensor):
+            tile = super().load(tensor)
+            at = tensor.untyped_storage().data_ptr()
+            read[at] = read.get(at, 0) + tensor.numel()
+            return tile
+
+    sram = Metered(capacity)
+    with sram:
+        answers.paged(q, k_cache, v_cache, table, length, o, sram)
+    belongs = {"q": (q, q), "keys": (k_cache, k), "values": (v_cache, v)}
+    return {
+        "wrong": _wrong("o", o, exact(q, k, v)[0]),
+        "reads": {
+            name: read.get(held.untyped_storage().data_ptr(), 0) / max(1, mine.numel())
+            for name, (held, mine) in belongs.items()
+        },
+    }
+
+
+def _wrong(name: str, got, right) -> tuple | None:
+    """The first element that is off by more than float32 explains: its name, expected, got."""
+    off = ~((got.double() - right).abs() <= 1e-4 * (1 + right.abs())) & (got.double() != right)
+    for place in off.nonzero().tolist()[:1]:
+        index = ", ".join(map(str, place))
+        return f"{name}[{index}]", right[tuple(place)].item(), got[tuple(place)].item()
+    return None
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def piece(answers, length, each, pieces, K, BLOCK, loud=2.0, seed=0) -> dict:
+    """Run `piece` under Triton's interpreter: where it is wrong, and how often it loads what."""
+    import torch
+
+    k, v, k_cache, v_cache, table = cache(length, BLOCK, 1, K, K, loud, seed)
+    q = torch.randn(K, generator=torch.Generator().manual_seed(seed + 1))
+    o, lse = torch.full((pieces, K), NAN), torch.full((pieces,), NAN)
+    wide = torch.tensor([*table, 1 << 30], dtype=torch.int32)
+    named = {"q": q, "k": k_cache, "v": v_cache, "table": wide, "o": o, "lse": lse}
+    loads = run(answers.piece, (pieces,), named, (length, each, K**-0.5, K, BLOCK))
+    wrong = None
+    for i in range(pieces):
+        mine = slice(i * each, (i + 1) * each)
+        right_o, right_lse = exact(q[None], k[mine], v[mine])
+        wrong = wrong or _wrong(f"piece {i}: o", named["o"][i], right_o[0])
+        wrong = wrong or _wrong(f"piece {i}: lse", named["lse"][i : i + 1], right_lse)
+    used = sum(i * each < length for i in range(pieces))
+    needed = {"k": k.numel(), "v": v.numel(), "table": ceil(length / BLOCK), "q": used * K}
+    return {
+        "wrong": wrong,
+        "loads": {n: loads[n] / max(1, needed[n]) for n in needed},
+        "used": used,
+    }
+
+
+def merge(answers, H, pieces, K, N, loud=0.0, blank=(), seed=0) -> dict:
+    """Run `merge` on the pieces of H heads: where it is wrong. Pieces in `blank` saw nothing."""
+    import torch
+
+    dice = torch.Generator().manual_seed(seed)
+    parts, lse = torch.randn(H, pieces, K, generator=dice), torch.randn(H, pieces, generator=dice)
+    lse = 2 * lse + loud
+    for h, i in blank:
+        lse[h, i], parts[h, i] = float("-inf"), NAN
+    named = {"parts": parts, "lse": lse, "o": torch.full((H, K), NAN)}
+    run(answers.merge, (H,), named, (pieces, K, N))
+    weights = (lse.double() - lse.double().amax(1, keepdim=True).clamp(min=-1e9)).exp()
+    right = (weights[..., None] * parts.double().nan_to_num(0)).sum(1)
+    right /= weights.sum(1, keepdim=True).clamp(min=1e-300)
+    return {"wrong": _wrong("o", named["o"], right)}
+
+
+def run(function, grid: tuple[int, ...], named: dict, rest: tuple) -> dict[str, int]:
+    """Start a kernel with tensors and numbers; how many elements of each tensor it loads.
+
+    Each tensor lies between margins that hold NaN or what is no block, and takes its place in
+    `named`. Touching a margin, or memory elsewhere, is a MemoryError that names the tensor.
+    """
+    if "triton" not in sys.modules:
+        import weft.kernels  # noqa: F401
+    import triton
+    from triton.runtime import interpreter
+
+    margin, around = 256, {}
+    for name, x in named.items():
+        fill = NAN if x.is_floating_point() else 1 << 30
+        around[name] = x.new_full((x.numel() + 2 * margin,), fill)
+        named[name] = around[name][margin : margin + x.numel()].view(x.shape).copy_(x)
+    counts = Counted(interpreter._interpreter, named)
+    interpreter._interpreter = counts
+    try:
+        triton.jit(function)[grid](*named.values(), *rest)
+    except Exception as error:
+        while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+            error = error.__cause__  # the answer's own, from within the interpreter's
+        raise error from None
+    finally:
+        interpreter._interpreter = counts.real
+    return counts.loads
+
+
+class Counted:
+    """Triton's interpreter of loads and stores, which counts and looks where they go."""
+
+    def __init__(self, real, named: dict):
+        self.real, self.loads = real, dict.fromkeys(named, 0)
+        self.inside = {n: (x.data_ptr(), x.data_ptr() + x.nbytes) for n, x in named.items()}
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def load(self, pointers, mask, other, dtype):
+        for name, count in self._where(pointers, mask):
+            self.loads[name] += count
+        return self.real.load(pointers, mask, other, dtype)
+
+    def store(self, pointers, value, mask):
+        list(self._where(pointers, mask))
+        return self.real.store(pointers, value, mask)
+
+    def _where(self, pointers, mask):
+        touched = pointers[mask.astype(bool)]
+        left = touched.size
+        for name, (first, last) in self.inside.items():
+            count = ((touched >= first) & (touched < last)).sum()
+            left -= count
+            yield name, int(count)
+        if left:
+            raise MemoryError(f"the kernel touches {left} elements that are in none of its tensors")
+
+
+# --- in the grader's process ----------------------------------------------------------------------
+
+
+def check(case: str, report: dict) -> None:
+    """Fail with the first wrong element, expected beside got."""
+    if report["wrong"] is not None:
+        name, expected, got = report["wrong"]
+        raise AssertionError(f"{case}: {name}: expected {expected:g}, got {got:g}")
+
+
+class Played:
+    """Operations and the steps that were made for them, followed with tokens in real slots.
+
+    `held` says after each operation how many blocks somebody holds, `refused` which operations
+    had no room. An AssertionError says which step cannot be, or whose tokens have changed.
+    """
+
+    def __init__(self, case: str, operations, steps, count: int, block: int):
+        self.count, self.block = count, block
+        self.tables, self.lines, self.slots = {}, {}, {}
+        self.written, self.held, self.refused = 0, [], []
+        if not isinstance(steps, list | tuple) or len(steps) != len(operations):
+            raise AssertionError(
+                f"{case}: expected a list with an entry for each of {len(operations)} operations, "
+                f"got {steps!r}"
+            )
+        for i, (operation, made) in enumerate(zip(operations, steps, strict=True)):
+            self.where = f"{case}: operation {i}, {operation}"
+            self._follow(i, *operation, made=made)
+            self._read()
+            self.held.append(count - len(self.free))
+
+    @property
+    def free(self):
+        return set(range(self.count)) - {b for table in self.tables.values() for b in table}
+
+    def _follow(self, i, kind, name, more=None, made=None):
+        if kind in ("fork", "drop"):
+            self._say(made == [], f"expected [], got {made!r}")
+            if kind == "fork":
+                self.tables[more], self.lines[more] = (
+                    list(self.tables[name]),
+                    list(self.lines[name]),
+                )
+            else:
+                del self.tables[name], self.lines[name]
+        elif made is None:
+            self.refused.append(i)
+        else:
+            self._say(isinstance(made, list | tuple), f"expected a list of steps, got {made!r}")
+            table = self.tables.setdefault(name, [])
+            for step in made:
+                self._step(table, step)
+            self._write(name, table, more)
+
+    def _step(self, table, step):
+        kinds = {"take": 2, "copy": 3}
+        right = isinstance(step, list | tuple) and step and len(step) == kinds.get(str(step[0]))
+        self._say(
+            right and all(isinstance(block, int) for block in step[1:]),
+            f"expected ['take', b] or ['copy', a, b], got {step!r}",
+        )
+        block = step[-1]
+        self._say(block in self.free, f"{step!r} needs a free block, and {block} is none")
+        if step[0] == "take":
+            table.append(block)
+            return
+        self._say(step[1] in table, f"{step!r} copies a block that is not in its table {table}")
+        for slot in range(self.block):
+            self.slots[block, slot] = self.slots.get((step[1], slot))
+        table[table.index(step[1])] = block
+
+    def _write(self, name, table, tokens):
+        line = self.lines.setdefault(name, [])
+        room = len(table) * self.block
+        wanted = len(line) + tokens
+        self._say(wanted <= room, f"expected room for {wanted} tokens, got {room} slots")
+        for _ in range(tokens):
+            place, slot = divmod(len(line), self.block)
+            self.written += 1
+            line.append(self.written)
+            self.slots[table[place], slot] = self.written
+
+    def _read(self):
+        for name, line in self.lines.items():
+            for i, token in enumerate(line):
+                place, slot = divmod(i, self.block)
+                there = self.slots.get((self.tables[name][place], slot))
+                self._say(there == token, f"token {i} of {name} has been written over")
+
+    def _say(self, right, problem):
+        if not right:
+            raise AssertionError(f"{self.where}: {problem}")

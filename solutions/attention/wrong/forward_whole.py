@@ -1,0 +1,19 @@
+"""The softmax over whole rows: right, and as large as the matrix."""
+
+FAILS = [
+    "test_forward_any",
+    "test_forward_bytes",
+    "test_forward_causal",
+    "test_forward_memory",
+]
+
+
+def forward(q, k, v, o, lse, sram, tile_q, tile_k, causal):
+    T, S = len(q), len(k)
+    b_s = sram.load(q) @ sram.load(k).T * q.shape[1] ** -0.5
+    if causal:
+        b_s.masked_fill_(_hidden(b_s, 0, 0, S - T), float("-inf"))
+    b_lse = b_s.logsumexp(1)
+    b_p = (b_s - b_lse.masked_fill(b_lse == float("-inf"), 0.0)[:, None]).exp()
+    sram.store(o, b_p @ sram.load(v))
+    sram.store(lse, b_lse)

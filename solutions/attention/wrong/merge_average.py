@@ -1,0 +1,11 @@
+"""The mean of the parts, as if each held equally many and equally large weights."""
+
+FAILS = [
+    "test_merge",
+    "test_merge_extremes",
+]
+
+
+def merge(parts):
+    o = [sum(column) / len(parts) for column in zip(*(part for part, _ in parts), strict=True)]
+    return o, log(sum(exp(lse) for _, lse in parts if lse < 700))

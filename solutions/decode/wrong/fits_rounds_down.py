@@ -1,0 +1,19 @@
+"""Gives a sequence its full blocks only, and none to the tokens after them."""
+
+FAILS = [
+    "test_fits_sequences",
+]
+
+
+def fits(
+    memory: int,
+    tokens: int,
+    layers: int,
+    width: int,
+    heads: int,
+    kv_heads: int,
+    size: int,
+    block: int,
+) -> tuple[int, int]:
+    each = 2 * layers * kv_heads * (width // heads) * size
+    return each, memory // (each * block) // max(1, tokens // block)

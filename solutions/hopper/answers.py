@@ -1,0 +1,160 @@
+"""FlashAttention-3: six functions to write. README.md says what each has to reach.
+
+All are plain Python but the last, which is plain torch. The library's own kernels and plans are
+closed while you are graded. Grade with `weft grade hopper`.
+"""
+
+# BEGIN SOLUTION
+from fractions import Fraction
+from math import ceil
+
+# END SOLUTION
+
+
+def narrowest(share: float, size: int = 2, matmul: int = 4096, exp: int = 16) -> int:
+    """The least head width K at which exponentials take at most `share` of the matmuls' time.
+
+    One score costs 2 K FLOP in Q K^T, as many in P V, and one exponential. In a clock a
+    multiprocessor does `matmul` FLOP with elements of two bytes, twice that with `size` 1, and
+    `exp` exponentials. K is a multiple of what one instruction takes, 32 bytes; a share of exactly
+    `share` will do. With the defaults: 128 for a half; 256 for a half at size 1.
+    """
+    # BEGIN SOLUTION
+    step = 32 // size
+    least = Fraction(matmul * 2, size * 4 * exp) / Fraction(str(share))
+    return step * max(1, ceil(least / step))
+    # END SOLUTION
+
+
+def most_keys(K: int, warpgroups: int, stages: int, size: int = 2) -> int:
+    """The most keys that a tile can have, a multiple of 32 / size of at most 256; 0 if none.
+
+    Shared memory: 227 KiB for Q, which is 64 rows for each warpgroup, and for `stages` tiles of K
+    and as many of V, all K wide, `size` bytes an element. Registers of each of a warpgroup's 128
+    threads: O (64 x K) and S (64 x keys) are fp32, one number to a register; P (64 x keys) packs
+    4 / size into one and is there beside the next S; 24 more are for the rest. The 65536 of the
+    multiprocessor go to a producer warpgroup, 24 a thread, or 32 beside more than two consumers;
+    what is left is shared out evenly in multiples of 8, at most 240 a thread.
+    K = 128 with 2 warpgroups and 2 stages: 192. K = 256: 80.
+    """
+    # BEGIN SOLUTION
+    step = 32 // size
+    producer = 24 if warpgroups <= 2 else 32
+    limit = min(240, (65536 // 128 - producer) // warpgroups // 8 * 8)
+    for keys in range(256, 0, -step):
+        shared = (64 * warpgroups + 2 * stages * keys) * K * size
+        registers = K // 2 + keys // 2 + keys * size // 8 + 24
+        if shared <= 227 * 1024 and registers <= limit:
+            return keys
+    return 0
+    # END SOLUTION
+
+
+def ring(n: int, stages: int, consumers: int) -> list[list[tuple[str, int, int]]]:
+    """What a producer and some consumers do with a ring of buffers: the producer's row first.
+
+    n tiles, 0 to n - 1, go through `stages` slots; every consumer reads every tile. A step is
+    (kind, slot, number):
+
+        ("empty", slot, phase)   the producer waits for that phase of the slot's barrier `empty`
+        ("load", slot, tile)     the producer starts to fill the slot; a full tile is one arrival
+                                 at the slot's barrier `full`, some time later
+        ("full", slot, phase)    a consumer waits for that phase of the slot's barrier `full`
+        ("read", slot, tile)     a consumer reads the slot
+        ("free", slot, tile)     a consumer is done with it: one arrival at `empty`
+
+    A barrier begins in phase 0. A phase ends with its last arrival, one for `full` and one of each
+    consumer for `empty`, and the phases are called 0, 1, 0, 1 … A wait for phase p goes on if the
+    barrier is in the other phase, so a wait for phase 1 of a fresh barrier does not wait. The
+    producer must be able to fill all slots before anything has been read.
+    """
+    # BEGIN SOLUTION
+    producer, consumer = [], []
+    for tile in range(n):
+        turn, slot = divmod(tile, stages)
+        producer += [("empty", slot, (turn + 1) % 2), ("load", slot, tile)]
+        consumer += [("full", slot, turn % 2), ("read", slot, tile), ("free", slot, tile)]
+    return [producer] + [list(consumer) for _ in range(consumers)]
+    # END SOLUTION
+
+
+def rows(n: int, warpgroups: int, ahead: int) -> list[list[tuple[str, int]]]:
+    """What each warpgroup does with n tiles of keys, in order: steps (kind, index).
+
+        ("S", j)      order the matmul S = Q K^T of tile j, and go on
+        ("X", j)      wait for it, and take its softmax
+        ("R", j)      wait for O of tile j - 1, and rescale O; for all tiles but the first
+        ("O", j)      order the matmul O += P V of tile j, and go on
+        ("done", j)   wait for it
+        ("E", 0)      wait for the last one, divide, write out
+        ("turn", i)   wait until the warpgroup before has passed its i-th turn; the first
+                      warpgroup waits for the last one's turn i - 1, and not for its turn 0
+        ("pass", i)   pass one's i-th turn on
+
+    P lies where S was until the matmul with it is known to be over, which R of the next tile,
+    `done` or E tells. With `ahead` 0 there are registers for one tile of S or P in a warpgroup,
+    with 1 for two. A warp of its own loads K and V. Two warpgroups, tiles of 176 keys, K = 128 and
+    8 tiles have to be through in 26105 clocks with `ahead` 0, and in 25284 with 1.
+    """
+    # BEGIN SOLUTION
+    row, turn = [("turn", 0), ("S", 0), ("pass", 0), ("X", 0)], 1
+    for j in range(n):
+        last = j + 1 == n
+        order = [("O", j)] if last else [("S", j + 1), ("O", j)]
+        if not ahead:
+            order = [("O", j), ("done", j)] + order[:-1]
+        if j and not ahead:
+            row.append(("R", j))
+        row += [("turn", turn), *order, ("pass", turn)]
+        turn += 1
+        if not last:
+            row.append(("X", j + 1))
+            row += [("R", j + 1)] if ahead else []
+    row.append(("E", 0))
+    return [list(row) for _ in range(warpgroups)]
+    # END SOLUTION
+
+
+def hadamard(x: list[float]) -> list[float]:
+    """A row of K numbers times the Hadamard matrix H over the root of K.
+
+    H is [[1]] for K = 1, and [[H, H], [H, -H]] for twice the size; K is a power of two. It has to
+    do with K log2 K additions and subtractions, and K multiplications; a product with the matrix
+    takes K^2.
+    """
+    # BEGIN SOLUTION
+    x, half = list(x), 1
+    while half < len(x):
+        for start in range(0, len(x), 2 * half):
+            for i in range(start, start + half):
+                x[i], x[i + half] = x[i] + x[i + half], x[i] - x[i + half]
+        half *= 2
+    root = len(x) ** -0.5
+    return [number * root for number in x]
+    # END SOLUTION
+
+
+def fp8_scores(q, k, signs, block: int):
+    """Q K^T from eight-bit numbers: fp32, with q [T, K], k [S, K] in fp32, to [T, S].
+
+    Every `block` rows of q, and of k, have a scale of their own: the largest of their numbers
+    becomes 448, the largest of torch.float8_e4m3fn. If `signs` (K numbers of +1 or -1) is not
+    None, q and k are first multiplied by it, column by column, and each row goes through your
+    `hadamard`. The product is taken of the eight-bit numbers, in fp32, and the scales are put back.
+    """
+    # BEGIN SOLUTION
+    import torch
+
+    scaled = []
+    for x in (q, k):
+        if signs is not None:
+            x = torch.tensor([hadamard(row) for row in (x * signs).tolist()])
+        small, scales = [], []
+        for part in x.split(block):
+            by = part.abs().max().clamp_min(1e-30) / 448
+            small.append((part / by).to(torch.float8_e4m3fn).float())
+            scales.append(by.expand(len(part)))
+        scaled.append((torch.cat(small), torch.cat(scales)))
+    (q8, q_by), (k8, k_by) = scaled
+    return q8 @ k8.T * q_by[:, None] * k_by
+    # END SOLUTION

@@ -1,0 +1,21 @@
+"""Gives every kernel the wall of the whole."""
+
+FAILS = [
+    "test_mlp_time",
+    "test_mlp_walls",
+]
+
+
+def mlp(rows, D, F, size, rate, bandwidth):
+    parts = {  # FLOPs and elements
+        "norm": (7 * rows * D, 2 * rows * D + 2 * D),
+        "up": (4 * rows * D * F, rows * D + 2 * D * F + 2 * rows * F),
+        "swiglu": (5 * rows * F, 3 * rows * F),
+        "down": (2 * rows * F * D, rows * F + F * D + rows * D),
+        "add": (rows * D, 3 * rows * D),
+    }
+    parts = {name: (flops, elements * size) for name, (flops, elements) in parts.items()}
+    flops, moved = (sum(column) for column in zip(*parts.values(), strict=True))
+    wall = "compute" if flops * bandwidth >= moved * rate else "memory"
+    walls = dict.fromkeys(parts, wall)
+    return walls, sum(max(flops / rate, moved / bandwidth) for flops, moved in parts.values())
