@@ -16,11 +16,13 @@ from torch import Tensor
 
 from weft.bench import decode_kernel
 from weft.bench.record import Record, Result
+from weft.kernels.decode import paged_attention as kernel
 from weft.nn.decode import Config, Decoder, PagedCache, generate, prefill, step
 from weft.plan.decode_blocks import CacheFull
 from weft.plan.decode_schedule import Turn
 from weft.plan.decode_serve import requests, serve
 from weft.ref.attention import attention
+from weft.ref.decode import paged_attention as reference
 
 COMMAND = "weft bench decode"
 NOTHING, ROWS, BLOCKS = "no cache", "rows", "blocks"  # who keeps what
@@ -122,8 +124,13 @@ def _ways(sizes: Sizes, context: int, device: str) -> dict[str, Callable[[], Ten
     return {
         NOTHING: lambda: model(tokens)[:, -1],
         ROWS: partial(step_rows, model, rows, names, last),
-        BLOCKS: partial(step, model, blocks, names, last),
+        BLOCKS: partial(step, model, blocks, names, last, paged=_paged(device)),
     }
+
+
+def _paged(device: str) -> Callable[..., Tensor]:
+    """Whose paged attention: the kernel's on a GPU; its interpreter would be no measure."""
+    return kernel if device == "cuda" else reference
 
 
 def _demand_equal(scores: dict[str, Tensor]) -> None:
@@ -269,7 +276,8 @@ def _served(
         cache = Rows(model, sizes.slots // sizes.queue.seq, sizes.queue.seq)
         how = {"prefill": prefill_row, "step": step_rows}
     else:
-        cache, how = PagedCache(model, sizes.slots // sizes.block, sizes.block), {}
+        cache = PagedCache(model, sizes.slots // sizes.block, sizes.block)
+        how = {"step": partial(step, paged=_paged(model.head.tokens.weight.device.type))}
     return generate(model, cache, prompts, counts, watch=watch, **how), seen
 
 

@@ -205,9 +205,10 @@ def _demand_equal(results: dict[str, Tensor], cache: Cache) -> None:
     """Rates of programs that do not do the same would mean nothing."""
     some = cache.q[:2], cache.k, cache.v, cache.table[:2], cache.lengths[:2]
     exact = reference(*(x.float() if x.is_floating_point() else x for x in some))
+    near = 0.02 * exact.abs().max().item()  # of many tokens the mean is small
     for who, got in results.items():
         torch.testing.assert_close(
-            got[:2].float(), exact, rtol=0.02, atol=0.02, msg=f"{who} gives another result"
+            got[:2].float(), exact, rtol=0, atol=near, msg=f"{who} gives another result"
         )
 
 
