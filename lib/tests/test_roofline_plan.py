@@ -272,12 +272,13 @@ def test_attention_in_memory_moves_what_the_algorithm_counts(T, S, K, H, size, c
 
 
 @given(small, small, small, st.sampled_from([2, 4]), st.integers(14, 20), st.booleans())
-def test_attention_in_tiles_moves_no_less_and_fewer_with_more_room(T, S, K, size, log, causal):
+def test_attention_in_tiles_moves_no_less_and_with_more_room_fewer(T, S, K, size, log, causal):
     work = [
         roofline.attention(T, S, 2, K, size, "flash", causal, sram=2 ** (log + more))
         for more in (0, 1, 8)
     ]
-    assert work[0].bytes >= work[1].bytes >= work[2].bytes
+    if not causal:  # under the diagonal narrower tiles skip more, and that can outweigh
+        assert work[0].bytes >= work[1].bytes >= work[2].bytes
     if not causal or T <= S:  # else queries that see nothing skip their keys
         assert work[2].bytes >= roofline.attention(T, S, 2, K, size, "flash", causal).bytes
     pair = tiles.tiles(2**log, K, K, size)

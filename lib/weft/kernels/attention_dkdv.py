@@ -74,7 +74,7 @@ def any_odd(p_lse, p_delta, i_row, R, begin, end, T):
     in q, which made its lse NaN, or in do, which made its delta so.
     """
     o_q = tl.arange(0, 512)
-    b_sign = tl.zeros([1, 512], tl.float32)
+    b_sign = tl.zeros([512], tl.float32)
     for i_r in range(R):
         for start in range(begin, end, 512):
             m_row = (start + o_q < end) & (start + o_q < T)

@@ -62,7 +62,7 @@ def seen(p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL: tl.constexpr):
 def odd(b):
     """Whether a tile holds NaN or an infinity."""
     m = (b != b) | (tl.abs(b) == float("inf"))
-    return tl.max(tl.max(m.to(tl.int32), 1), 0) > 0
+    return tl.max(tl.ravel(m.to(tl.int32)), 0) > 0
 
 
 @triton.jit

@@ -123,13 +123,13 @@ def consume(
         first += W * ROWS
         i_kv = (i_b * (H // R) + i_h // R) * gl.cdiv(S, TILE_K)
         q_scale = gl.load(p_q + (i_b * H + i_h) * gl.cdiv(T, 2 * ROWS) + i_q) * scale
-        v_scale = gl.load(p_v + i_kv + tiles - 1)
+        v_scale = gl.load(p_v + (i_kv + tiles - 1))
         o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
         b_o = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
         b_top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
         b_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))
         b_s = gl.zeros([ROWS, TILE_K], gl.float32, S_LAYOUT)
-        s_scale = gl.load(p_k + i_kv + tiles - 1) * q_scale
+        s_scale = gl.load(p_k + (i_kv + tiles - 1)) * q_scale
         wait(q_bars[0].index(W), done & 1)
         k = ready(k_bars, k_buf, count, STAGES)
         b_s = wgmma(q, k.permute((1, 0)), b_s, use_acc=False, is_async=True)
