@@ -7,7 +7,7 @@
 VENV ?= .venv
 PORT ?= 8000
 OUT ?= _build/measured
-TOPICS ?= pipeline pipeline_search
+TOPICS ?= roofline pipeline pipeline_search attention hopper_rmse decode machine_code
 PYTHON ?=
 
 SETUP := sh lib/setup.sh $(VENV)
@@ -116,7 +116,7 @@ gpu: setup ## tests and benchmarks that need a GPU; records go to OUT=_build/mea
 	@$(PY) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null || { \
 	    echo "make gpu: no CUDA device here; weft doctor says what is missing" >&2; exit 1; }
 	$(PYTEST) -m gpu lib/tests
-	@$(MAKE) --no-print-directory bench
+	@$(MAKE) --no-print-directory bench TOPICS="$(TOPICS) hopper"
 
 clean: ## remove what was built (not .venv)
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis lib/*.egg-info

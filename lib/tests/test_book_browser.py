@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -244,11 +245,12 @@ def explore_boxes(page):
 
 
 def to_visit(box):
-    """All states of a box that carries them; of a large one corners, neighbours and a sample."""
-    if box.framed:
+    """All states of a box with few frames; of any other its ends, neighbours and a sample."""
+    if box.framed and math.prod(box.sizes) <= 4 * SAMPLE:
         return list(itertools.product(*map(range, box.sizes)))
     pick = random.Random(20)
-    some = [tuple(pick.randrange(size) for size in box.sizes) for _ in range(SAMPLE)]
+    many = 2 * SAMPLE if box.framed else SAMPLE  # a frame is shown at once, Python has to draw
+    some = [tuple(pick.randrange(size) for size in box.sizes) for _ in range(many)]
     ends = [tuple(0 for _ in box.sizes), tuple(size - 1 for size in box.sizes), box.start]
     return ends + some + [state for i in range(len(box.sizes)) for state in beside(box, i)]
 

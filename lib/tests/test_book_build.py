@@ -42,7 +42,6 @@ def build(root: Path, tiny: Path) -> subprocess.CompletedProcess:
 
 def test_a_warning_fails_each_time(root, tiny):
     page = tiny / "book/intro.md"
-    assert build(root, tiny).returncode == 0
     page.write_text("# Tiny\n\nSee [that](nowhere.md).\n")
     for _ in range(2):  # left alone, the second build would skip the page and succeed
         run = build(root, tiny)
@@ -52,11 +51,7 @@ def test_a_warning_fails_each_time(root, tiny):
     run = build(root, tiny)
     assert run.returncode == 0, run.stdout + run.stderr
     assert (tiny / "_build/html/book/intro.html").exists()
-
-
-def test_a_pipe_gets_no_color(root, tiny):
-    run = build(root, tiny)
-    assert run.returncode == 0
+    # And a pipe gets no color.
     assert "Finished generating HTML" in run.stdout
     assert "\x1b[" not in run.stdout + run.stderr
 

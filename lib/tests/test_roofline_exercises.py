@@ -1,7 +1,6 @@
 """The roofline exercises both ways: solutions get everything, stubs nothing, and each wrong answer
 of the zoo loses exactly what it must."""
 
-import itertools
 import re
 from collections import Counter
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ import pytest
 
 from weft.grade import check
 from weft.grade.worker import load
-from weft.grade.zoo import zoo
+from weft.grade.zoo import rounds, write_answers, zoo
 from weft.plan import roofline
 from weft.plan.hardware import CHIPS
 
@@ -23,22 +22,10 @@ CHIP = TORCH and find_spec("triton") is not None
 FUNCTIONS = ("work", "smallest_batch", "chain_bytes", "mlp", "softmax", "swiglu_kernel")
 
 
-def asked(wrong):
-    """The function that a wrong answer is to, as the names of its tests spell it."""
-    (replaced,) = wrong.replaces
-    assert wrong.name.startswith(replaced)
-    return replaced.removesuffix("_kernel")
-
-
 def runs(row):
     """Whether what a test needs is installed here."""
     name = row.name.removeprefix("test_")
     return CHIP if name.startswith("swiglu") else TORCH or not name.startswith("softmax")
-
-
-# The first wrong answers of all functions, then the second ones, and so on.
-BY_FUNCTION = [[wrong for wrong in ZOO if wrong.replaces == (name,)] for name in FUNCTIONS]
-ROUNDS = [[w for w in r if w and runs(w)] for r in itertools.zip_longest(*BY_FUNCTION)]
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +50,14 @@ def test_stubs_get_nothing_and_say_so():
         assert row.why.startswith((bare, "counts once")), row
 
 
-@pytest.mark.parametrize("wrongs", ROUNDS, ids=[" ".join(w.name for w in r) for r in ROUNDS])
-def test_a_wrong_answer_loses_exactly_what_it_must(wrongs, tmp_path):
-    """One wrong answer of each function at a time: no function's points depend on another's."""
-    parts = [(SOLUTIONS / "answers.py").read_text(), *(wrong.text for wrong in wrongs)]
-    (tmp_path / "answers.py").write_text("\n\n".join(parts))
+@pytest.mark.parametrize("wrong", rounds(ZOO), ids=lambda wrong: " ".join(w.name for w in wrong))
+def test_wrong_answers_lose_exactly_what_they_must(wrong, solved, tmp_path):
+    write_answers(tmp_path, SOLUTIONS / "answers.py", wrong)
     result = check("roofline", tmp_path, hidden=True, seed=0)
-    failed = {row.name: row for row in result.tests if not row.passed}
-    for wrong in wrongs:
-        mine = {name for name in failed if name.startswith(f"test_{asked(wrong)}")}
-        assert mine == wrong.fails, f"{wrong.name}\n{result}"
-    for row in failed.values():
-        if not runs(row):
-            continue
-        assert any(row.name in wrong.fails for wrong in wrongs), row
+    runs = {row.name for row in solved.tests if row.passed}  # all, but where torch is not there
+    lost = {row.name: row for row in result.tests if not row.passed and row.name in runs}
+    assert lost.keys() == runs & set().union(*(one.fails for one in wrong)), str(result)
+    for row in lost.values():
         assert not row.why.startswith(("not ", "ValueError", "KeyError")), row.why
 
 

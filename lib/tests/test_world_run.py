@@ -458,9 +458,11 @@ def test_nothing_is_left_when_the_caller_ends(ending, tmp_path):
     folder = tmp_path / "pids"
     folder.mkdir()
     path = script(tmp_path, """
-        import os, subprocess, sys, time
+        import os, signal, subprocess, sys, time
         from pathlib import Path
         from weft.run.world import launch
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it
 
         def work(world, folder):
             child = subprocess.Popen(["sleep", "300"], start_new_session=True)

@@ -37,7 +37,8 @@ def check(
     course that the current folder, or the library, lies in. The tests are the course's, never the
     answers' own, unless there is no course around: then a folder copied from exercises/ is graded
     with the tests that came with it. `only` keeps the tests with that in their names, such as one
-    function's. `progress(done, of, title)` is called after each test.
+    function's, or several with commas between. `progress(done, of, title)` is called after each
+    test.
 
     The answers run in processes of their own, one per test, without access to the tests' process
     or to the report. Raises ValueError for a stem or a folder that is not there.

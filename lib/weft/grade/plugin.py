@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("weft.grade")
     group.addoption("--weft-answers", type=Path, help="the answers.py to grade")
     group.addoption("--weft-hidden", action="store_true", help="run hidden tests too")
-    group.addoption("--weft-only", default="", help="run tests with this in their names only")
+    group.addoption("--weft-only", default="", help="run tests with this, or this,that, in their names")
     group.addoption("--weft-scratch", type=Path, help="the folder an answer may write to")
     group.addoption("--weft-report", type=int, help="file descriptor for the report's rows")
 
@@ -83,12 +83,14 @@ class Grading:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         hidden = self.config.getoption("--weft-hidden")
         only = self.config.getoption("--weft-only")
+        parts = [part.strip() for part in only.split(",")]
         for item in items:
             self.marks[item.name] = _mark(item)
         items[:] = [
             item
             for item in items
-            if (hidden or not item.get_closest_marker("hidden")) and only in item.name
+            if (hidden or not item.get_closest_marker("hidden"))
+            and any(part in item.name for part in parts)
         ]
         for item in items:
             unknown = set(self.marks[item.name]["after"]) - set(self.rows)

@@ -6,7 +6,9 @@ few, in place of the right ones. Everything else is the solution's.
 """
 
 import ast
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 
@@ -20,11 +22,10 @@ class Wrong:
     fails: frozenset[str]
     text: str
 
-    def write(self, folder: Path, solution: Path) -> Path:
-        """An answers.py in `folder`: the solution's text, then this one's, whose names win."""
-        path = folder / "answers.py"
-        path.write_text(f"{solution.read_text()}\n\n{self.text}")
-        return path
+    @property
+    def function(self) -> str:
+        """The function that it gets wrong, with which its name begins."""
+        return next(name for name in self.replaces if self.name.startswith(name))
 
 
 def zoo(folder: Path) -> list[Wrong]:
@@ -33,6 +34,25 @@ def zoo(folder: Path) -> list[Wrong]:
     Raises ValueError for one that does not say what it gets wrong, or fails nothing.
     """
     return [_wrong(path) for path in sorted((folder / "wrong").glob("*.py"))]
+
+
+def rounds(wrong: list[Wrong]) -> list[list[Wrong]]:
+    """The first wrong answer to every function, then the second ones, and so on.
+
+    Each test asks one function, so a round's answers are graded together, in a fraction of the
+    time; what is lost must be the union of what each must lose.
+    """
+    by_function = defaultdict(list)
+    for one in wrong:
+        by_function[one.function].append(one)
+    return [[one for one in row if one] for row in zip_longest(*by_function.values())]
+
+
+def write_answers(folder: Path, solution: Path, wrong: list[Wrong]) -> Path:
+    """An answers.py in `folder`: the solution's text, then the wrong ones', whose names win."""
+    path = folder / "answers.py"
+    path.write_text("\n\n".join([solution.read_text(), *(one.text for one in wrong)]))
+    return path
 
 
 def _wrong(path: Path) -> Wrong:

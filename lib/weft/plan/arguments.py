@@ -17,14 +17,23 @@ def sizes(**given: SupportsIndex) -> tuple[int, ...]:
     >>> sizes(p=4, m=8)
     (4, 8)
     """
-    return tuple(_size(name, plain(value)) for name, value in given.items())
+    return tuple(_whole(name, plain(value), 1) for name, value in given.items())
 
 
-def _size(name: str, value: Any) -> int:
+def counts(**given: SupportsIndex) -> tuple[int, ...]:
+    """Counts, each a whole number of at least 0, as `sizes` takes those of at least 1.
+
+    >>> counts(tokens=0)
+    (0,)
+    """
+    return tuple(_whole(name, plain(value), 0) for name, value in given.items())
+
+
+def _whole(name: str, value: Any, least: int) -> int:
     try:
-        whole = 0 if isinstance(value, bool) else index(value)
+        whole = least - 1 if isinstance(value, bool) else index(value)
     except TypeError:
-        whole = 0
-    if whole < 1:
-        raise ValueError(f"{name} is {value!r}, must be a whole number of at least 1")
+        whole = least - 1
+    if whole < least:
+        raise ValueError(f"{name} is {value!r}, must be a whole number of at least {least}")
     return whole

@@ -7,8 +7,9 @@ j <= i + S - T: the last query sees them all.
 
 from collections.abc import Iterator
 from math import inf
-from operator import index
 from typing import Any, NamedTuple
+
+from weft.plan.arguments import sizes
 
 ORDERS = ("naive", "fa1", "fa2")
 STATISTIC = 4  # bytes of a row's maximum, sum or log-sum-exp, or `size` where that is more
@@ -228,8 +229,8 @@ def traffic(
     >>> traffic(T=1024, S=1024, K=64, V=64, size=2, tile_q=128, tile_k=64)
     (2228224, 135168)
     """
-    sizes = whole(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k)
-    T, S, K, V, size, tile_q, tile_k = sizes
+    given = sizes(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k)
+    T, S, K, V, size, tile_q, tile_k = given
     known(order)
     statistic = max(size, STATISTIC)
     if order == "naive":
@@ -268,9 +269,9 @@ def backward_traffic(
     >>> backward_traffic(T=1024, S=1024, K=64, V=64, size=2, tile_q=64, tile_k=128)
     (7016448, 397312)
     """
-    sizes = whole(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k)
-    T, S, K, V, size, tile_q, tile_k = sizes
-    (group,) = whole(group=group)
+    given = sizes(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k)
+    T, S, K, V, size, tile_q, tile_k = given
+    (group,) = sizes(group=group)
     statistic = max(size, STATISTIC)
     keys = keys_seen(T, S, tile_q, tile_k, causal)
     queries = queries_seen(T, S, tile_q, tile_k, causal)
@@ -313,8 +314,8 @@ def footprint(
     at exactly this for elements of 4 and 8 bytes. FlashAttention-1 has a second
     output tile, since it rescales old and new.
     """
-    sizes = whole(tile_q=tile_q, tile_k=tile_k, K=K, V=V, size=size)
-    tile_q, tile_k, K, V, size = sizes
+    given = sizes(tile_q=tile_q, tile_k=tile_k, K=K, V=V, size=size)
+    tile_q, tile_k, K, V, size = given
     known(order, ORDERS[1:])
     wide = max(size, STATISTIC)
     operands = (tile_q * K + tile_k * (K + V)) * size
@@ -341,7 +342,7 @@ def tiles(
     >>> tiles(sram=64 * 1024, K=64, V=64, size=2)
     (112, 16)
     """
-    sram, K, V, size = whole(sram=sram, K=K, V=V, size=size)
+    sram, K, V, size = sizes(sram=sram, K=K, V=V, size=size)
     known(order, ORDERS[1:])
 
     def needs(stays: int, streams: int) -> int:
@@ -368,17 +369,9 @@ def paper_tiles(sram: int, d: int, size: int) -> tuple[int, int]:
     >>> paper_tiles(sram=64 * 1024, d=64, size=2)
     (64, 128)
     """
-    sram, d, size = whole(sram=sram, d=d, size=size)
+    sram, d, size = sizes(sram=sram, d=d, size=size)
     tile_k = -(-sram // (4 * d * size))
     return min(tile_k, d), tile_k
-
-
-def whole(**sizes: Any) -> list[int]:
-    """The sizes as ints; ValueError for one that is not a whole number above 0."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not hasattr(size, "__index__") or index(size) < 1:
-            raise ValueError(f"{name} is {size!r}, must be a whole number of at least 1")
-    return [index(size) for size in sizes.values()]
 
 
 def known(choice: str, choices: tuple[str, ...] = ORDERS, name: str = "order") -> None:

@@ -7,7 +7,8 @@ of its own.
 
 from typing import NamedTuple
 
-from weft.plan.attention import STATISTIC, keys_seen, known, queries_seen, whole
+from weft.plan.arguments import sizes
+from weft.plan.attention import STATISTIC, keys_seen, known, queries_seen
 
 SPLITS = ("k", "q")
 
@@ -51,8 +52,8 @@ def shared(
     >>> shared(T=256, S=256, K=64, V=64, size=2, tile_q=64, tile_k=64, warps=4, split="k")
     Shared(operands=589824, written=1081344, read=1081344)
     """
-    sizes = whole(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k, warps=warps)
-    T, S, K, V, size, tile_q, tile_k, warps = sizes
+    given = sizes(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k, warps=warps)
+    T, S, K, V, size, tile_q, tile_k, warps = given
     known(split, SPLITS, "split")
     if split == "k":
         visits = queries_seen(T, S, tile_q, tile_k, causal)

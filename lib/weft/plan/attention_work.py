@@ -7,7 +7,8 @@ memory as it could before, and does fewer of them.
 
 from typing import NamedTuple
 
-from weft.plan.attention import known, queries_seen, scores_seen, whole
+from weft.plan.arguments import sizes
+from weft.plan.attention import known, queries_seen, scores_seen
 
 
 class Operations(NamedTuple):
@@ -45,7 +46,7 @@ def operations(
     >>> operations(T=256, S=256, K=64, V=64, tile_q=128, tile_k=64, order="fa2")
     Operations(matmul=16777216, exponentials=66816, other=299264)
     """
-    T, S, K, V, tile_q, tile_k = whole(T=T, S=S, K=K, V=V, tile_q=tile_q, tile_k=tile_k)
+    T, S, K, V, tile_q, tile_k = sizes(T=T, S=S, K=K, V=V, tile_q=tile_q, tile_k=tile_k)
     known(order)
     if order == "naive":
         return Operations(2 * T * S * (K + V), T * S, T * K + 4 * T * S)

@@ -9,8 +9,7 @@ gets them when in decode_schedule and decode_serve.
 from math import ceil
 
 from weft.plan import roofline
-from weft.plan.arguments import sizes
-from weft.plan.decode_blocks import whole
+from weft.plan.arguments import counts, sizes
 from weft.plan.roofline import Work
 from weft.plan.shape import ModelShape
 
@@ -34,7 +33,8 @@ def bytes_per_token(shape: ModelShape, size: int = 2) -> int:
 def sequences(shape: ModelShape, tokens: int, memory: int, size: int = 2) -> int:
     """How many sequences of so many tokens have room for their cache in `memory` bytes."""
     (tokens,) = sizes(tokens=tokens)
-    return whole("memory", memory) // (tokens * bytes_per_token(shape, size))
+    (memory,) = counts(memory=memory)
+    return memory // (tokens * bytes_per_token(shape, size))
 
 
 def intensity(H: int, G: int, size: int = 2) -> float:
@@ -84,7 +84,7 @@ def splits(programs: int, tokens: int, slots: int, tile: int = 64) -> int:
     1
     """
     programs, slots, tile = sizes(programs=programs, slots=slots, tile=tile)
-    tokens = whole("tokens", tokens)
+    (tokens,) = counts(tokens=tokens)
     fewest = min(128, max(1, ceil(tokens / 4096)))
     choices = range(fewest, max(fewest, min(128, tokens // (4 * tile))) + 1)
 
@@ -103,7 +103,8 @@ def waste(tokens: int, block: int) -> int:
     [15, 0, 15, 8]
     """
     (block,) = sizes(block=block)
-    return -whole("tokens", tokens) % block
+    (tokens,) = counts(tokens=tokens)
+    return -tokens % block
 
 
 def mean_waste(block: int) -> float:

@@ -7,9 +7,9 @@ Kwon et al. 2023, sections 4.2 to 4.4.
 
 from collections.abc import Hashable
 from math import ceil
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple
 
-from weft.plan.arguments import plain, sizes
+from weft.plan.arguments import counts, sizes
 
 
 class CacheFull(MemoryError):
@@ -80,7 +80,7 @@ class Blocks:
         If the next token goes into a block that others hold too, the sequence gets
         a copy first, which has to be made before the token is written.
         """
-        needed, tokens = self.needed(sequence, tokens), whole("tokens", tokens)
+        needed, (tokens,) = self.needed(sequence, tokens), counts(tokens=tokens)
         table, length = self._tables[sequence], self._lengths[sequence]
         if needed > self.free:
             raise CacheFull(
@@ -179,7 +179,7 @@ class Blocks:
     def needed(self, sequence: Hashable, tokens: int = 1) -> int:
         """How many free blocks it takes to extend a sequence by so many tokens, a copy included."""
         table, length = self._known(sequence), self._lengths[sequence]
-        tokens = whole("tokens", tokens)
+        (tokens,) = counts(tokens=tokens)
         copy = tokens and length % self.block and self._holders[table[-1]] > 1
         return ceil((length + tokens) / self.block) - len(table) + bool(copy)
 
@@ -195,15 +195,3 @@ class Blocks:
         block = self._free.pop()
         self._holders[block] = 1
         return block
-
-
-def whole(name: str, value: SupportsIndex) -> int:
-    """A whole number of at least 0, or a ValueError that names what is none.
-
-    >>> whole("tokens", 0)
-    0
-    """
-    value = plain(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is {value!r}, must be a whole number of at least 0")
-    return value

@@ -3,8 +3,8 @@
 from math import ceil
 from random import Random
 
-from weft.plan.arguments import sizes
-from weft.plan.decode_blocks import Blocks, whole
+from weft.plan.arguments import counts, sizes
+from weft.plan.decode_blocks import Blocks
 
 
 def parallel(prompt: int, output: int, samples: int, block: int = 16) -> tuple[int, int]:
@@ -19,7 +19,7 @@ def parallel(prompt: int, output: int, samples: int, block: int = 16) -> tuple[i
     (18, 30)
     """
     prompt, samples, block = sizes(prompt=prompt, samples=samples, block=block)
-    output = whole("output", output)
+    (output,) = counts(output=output)
     each = ceil((prompt + output) / block)
     common = prompt // block if output else each
     return common + samples * (each - common), samples * each

@@ -1,7 +1,8 @@
 """Tiles over the matrix of scores: which are looked at, in which order, and how far a step is."""
 
 from weft.plan import svg
-from weft.plan.attention import cuts, looks, visits, whole
+from weft.plan.arguments import sizes
+from weft.plan.attention import cuts, looks, visits
 from weft.plan.svg import Figure, Scale, measure, number
 
 WIDE = 480
@@ -31,7 +32,7 @@ def tiles_svg(
     visit, the tiles in memory are marked, those done are darker than those to come, and beside
     each tile of queries the bar of its output has grown as far as its running softmax has.
     """
-    T, S, tile_q, tile_k = whole(T=T, S=S, tile_q=tile_q, tile_k=tile_k)
+    T, S, tile_q, tile_k = sizes(T=T, S=S, tile_q=tile_q, tile_k=tile_k)
     path = visits(T, S, tile_q, tile_k, order, causal)
     if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= len(path):
         raise ValueError(f"step is {step!r}, must be from 0 to {len(path)}, the visits there are")

@@ -1,7 +1,8 @@
 """FlashAttention-1 beside FlashAttention-2: which loop is outside, and what the warps split."""
 
 from weft.plan import svg
-from weft.plan.attention import cuts, traffic, visits, whole
+from weft.plan.arguments import sizes
+from weft.plan.attention import cuts, traffic, visits
 from weft.plan.attention_warps import shared
 from weft.plan.draw_attention import NAMES, OUTLINE
 from weft.plan.draw_roofline import si
@@ -31,8 +32,8 @@ def orders_svg(
     What stays in tile memory during the inner loop is marked. The bytes are one head's, counted by
     weft.plan.attention.traffic and weft.plan.attention_warps.shared.
     """
-    sizes = whole(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k, warps=warps)
-    T, S, K, V, size, tile_q, tile_k, warps = sizes
+    given = sizes(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k, warps=warps)
+    T, S, K, V, size, tile_q, tile_k, warps = given
     high = SIDE * T / max(T, S)
     moved = {o: traffic(T, S, K, V, size, tile_q, tile_k, o, causal) for o in NAMES}
     passed = {o: shared(T, S, K, V, size, tile_q, tile_k, warps, SPLIT[o], causal) for o in NAMES}

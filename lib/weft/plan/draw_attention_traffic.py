@@ -1,7 +1,8 @@
 """Bytes moved over the size of the tile memory: the theorem as lines, exact counts as points."""
 
 from weft.plan import svg
-from weft.plan.attention import footprint, tiles, traffic, whole
+from weft.plan.arguments import sizes
+from weft.plan.attention import footprint, tiles, traffic
 from weft.plan.draw_roofline import si
 from weft.plan.svg import Figure, Log, number
 
@@ -22,7 +23,7 @@ def traffic_svg(
     visits that need not be whole, which falls as N^2 d^2 / M once the outputs no longer count.
     Nothing moves less than Q, K, V and O, once each: the line at the bottom.
     """
-    N, d, size, sram = whole(N=N, d=d, size=size, sram=sram)
+    N, d, size, sram = sizes(N=N, d=d, size=size, sram=sram)
     if sram not in MEMORIES:
         raise ValueError(f"sram is {sram} KiB, must be one of {', '.join(map(str, MEMORIES))}")
     if d > WIDEST:

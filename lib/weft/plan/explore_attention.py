@@ -1,6 +1,7 @@
 """The sliders of the attention chapter: tiles, one visit at a time, loop orders, tile memory."""
 
-from weft.plan.attention import footprint, looks, scores_seen, traffic, visits, whole
+from weft.plan.arguments import sizes
+from weft.plan.attention import footprint, looks, scores_seen, traffic, visits
 from weft.plan.attention import tiles as tiles_of
 from weft.plan.attention_warps import shared
 from weft.plan.attention_work import operations
@@ -50,7 +51,7 @@ def walk(order: str = "fa2", mask: str = "causal", step: int = 7) -> tuple[str, 
     """One visit of 10 queries and 14 keys in tiles of 3 by 4; a step too far is the last one."""
     causal = _causal(mask)
     path = visits(10, 14, 3, 4, order, causal)
-    step = min(*whole(step=step), len(path))
+    step = min(*sizes(step=step), len(path))
     picture = tiles_svg(10, 14, 3, 4, order, causal, step)
     rows, _ = path[step - 1]
     ended = {r.start for r, _ in path} - {r.start for r, _ in path[step:]}

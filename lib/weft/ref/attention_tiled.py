@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.plan.attention import check, cuts, looks, whole
+from weft.plan.arguments import sizes
+from weft.plan.attention import check, cuts, looks
 
 INF = float("inf")
 
@@ -108,7 +109,7 @@ def settle(
     if not all(hasattr(sram, name) for name in ("load", "store", "alloc")):
         kind = type(sram).__name__
         raise ValueError(f"sram is a {kind}, must be a tile memory, as weft.meter.Sram is")
-    tile_q, tile_k = whole(tile_q=tile_q, tile_k=tile_k)
+    tile_q, tile_k = sizes(tile_q=tile_q, tile_k=tile_k)
     return sram, tile_q, tile_k, bool(causal), q.shape[3] ** -0.5 if scale is None else scale
 
 
