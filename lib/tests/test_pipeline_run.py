@@ -763,6 +763,7 @@ def test_a_run_that_cannot_be_is_refused_before_a_rank_starts(text_file, tmp_pat
         (["--virtual=2"], "--virtual is for interleaved"),
         (["--layers=3"], "--layers is 3, must be at least 4"),
         (["--steps=0"], "--steps is 0, must be at least 1"),
+        (["--trace=no/t.json"], "--trace is no/t.json, must be a file in a folder that is there"),
         (["--schedule=interleaved", "--microbatches=6"], "must be a multiple of p = 4"),
         ([f"--text={short}"], "text has 9 bytes, must have more than seq = 64"),
         (["--width=30"], "must be a multiple of heads"),

@@ -156,6 +156,8 @@ def _training(options: argparse.Namespace) -> Training:
     for name in ("steps", "batch"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name} is {getattr(options, name)}, must be at least 1")
+    if options.trace and not options.trace.parent.is_dir():
+        raise ValueError(f"--trace is {options.trace}, must be a file in a folder that is there")
     sizes = [options.ranks, options.microbatches]
     if options.virtual is not None:
         if options.schedule != "interleaved":
