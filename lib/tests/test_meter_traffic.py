@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from weft.meter import traffic
-from weft.run.world import launch
+from weft.run.world import RankFailed, launch
 
 LIB = Path(__file__).parents[1]
 N = 3
@@ -127,14 +127,22 @@ def test_all_to_all_sends_what_is_for_others():
     def even(world):
         dist.all_to_all_single(torch.zeros(6), torch.ones(6), group=world.group())
 
+    others = [sum(row) - row[i] for i, row in enumerate(table)]
+    counted(uneven, all_to_all=[16 * rows for rows in others])
+    counted(even, all_to_all=[16] * 3)
+
+
+def test_all_to_all_of_lists_sends_what_is_for_others():
     def listed(world):
         rows, into = torch.ones(3, 5), torch.zeros(3, 5)
         dist.all_to_all(list(into), list(rows), group=world.group())
 
-    others = [sum(row) - row[i] for i, row in enumerate(table)]
-    counted(uneven, all_to_all=[16 * rows for rows in others])
-    counted(even, all_to_all=[16] * 3)
-    counted(listed, all_to_all=[40] * 3)
+    try:
+        counted(listed, all_to_all=[40] * 3)
+    except RankFailed as failed:
+        if "gloo does not support alltoall" not in str(failed):
+            raise
+        pytest.skip("this torch's gloo exchanges no lists")
 
 
 def test_sends_count_their_payload_and_receives_nothing():
@@ -259,7 +267,7 @@ def test_an_all_reduce_puts_on_the_wire_what_is_counted(tmp_path):
         textwrap.dedent("""
         import torch, torch.distributed as dist
         from weft.meter import traffic
-        from weft.run.world import launch
+        from weft.run.world import RankFailed, launch
 
         def wire():
             lines = open("/proc/net/dev").read().splitlines()
