@@ -30,7 +30,10 @@ NAN, INF = math.nan, math.inf
 def small_tiles(monkeypatch, request):
     """Several tiles in each direction, also where a tile is interpreted."""
     if not request.node.get_closest_marker("gpu"):
-        small = {"dkdv": Tile(32, 16, 32), "fa1": Tile(16, 32, 32, warps=2)}
+        small = {
+            "dkdv": Tile(32, 16, 32),
+            "fa1": Tile(16, 32, 32, warps=2),
+        }
         monkeypatch.setattr(
             attention_launch, "tile", lambda target, name, *_: small.get(name, Tile(32, 32, 16))
         )
@@ -92,7 +95,7 @@ def plain(q, k, v, causal=False, mask=None, lse=True):
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 CASES = [  # T, S, H, G, K, V, causal, mask, dtype
-    Case(63, 100, 2, 1, 33, 20, True, None, SINGLE),
+    Case(50, 77, 2, 1, 33, 20, True, None, SINGLE),
     Case(33, 17, 2, 1, 16, 40, True, None, SINGLE, 2),
     Case(40, 63, 2, 2, 24, 24, False, (1, 40, 63), SINGLE),
     Case(1, 50, 2, 1, 8, 5, False, None, SINGLE),
@@ -231,7 +234,7 @@ def test_large_scores_do_not_overflow():
 
 
 def test_two_runs_give_the_same_bits():
-    arguments = tensors(Case(33, 40, 2, 1, 16, 16, True, None, HALF))
+    arguments = tensors(Case(33, 20, 2, 1, 16, 16, True, None, HALF))
     first, second = (answers(attention, *arguments, causal=True) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
@@ -266,12 +269,12 @@ def test_strides_and_margins_do_not_matter(layout):
     assert all(torch.equal(a, b) for a, b in zip(got, right, strict=True))
 
 
-@pytest.mark.parametrize("shape", [(37,), (9, 1), (3, 1, 1), (2, 1, 9, 37), ()])
+@pytest.mark.parametrize("shape", [(37,), (9, 1), (2, 1, 1), (2, 1, 9, 37), ()])
 def test_a_mask_spreads_and_may_have_strides(shape):
-    q, k, v, *_ = tensors(Case(9, 37, 3, 3, 16, 16, False, None, SINGLE, 2))
+    q, k, v, *_ = tensors(Case(9, 37, 2, 2, 16, 16, False, None, SINGLE, 2))
     mask = torch.rand(*shape, 2, generator=torch.Generator().manual_seed(1))[..., 0] > 0.4
     mask = mask.to(DEVICE)
-    full = mask.expand(2, 3, 9, 37).contiguous()
+    full = mask.expand(2, 2, 9, 37).contiguous()
     assert torch.equal(attention(q, k, v, mask=mask), attention(q, k, v, mask=full))
     assert not torch.equal(attention(q, k, v, mask=~full), attention(q, k, v, mask=full))
 
@@ -304,7 +307,7 @@ T, AT = 20, 11  # queries and keys; the one that is not finite
 
 
 def reaches(dim, start, stop=None):
-    """A tensor of [1, T, 1, 16] that is NaN in some rows, or in one channel of them."""
+    """A tensor of [1, T, 1, 16] that is not finite in some rows, or in one channel of them."""
     where = torch.zeros(1, T, 1, 16, dtype=torch.bool)
     where[:, start:stop, :, dim] = True
     return where.to(DEVICE)
@@ -320,19 +323,24 @@ HIT = {  # what is NaN -> where o, dq, dk and dv have to be: channels, rows from
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("where", HIT)
-def test_nan_comes_out_where_the_maths_puts_it_and_nowhere_else(where, masked):
+@pytest.mark.parametrize(
+    ("where", "value", "masked"),
+    [(where, NAN, masked) for where in HIT for masked in (False, True)]
+    + [(where, INF, False) for where in HIT if where != "k"],  # k's reach depends on signs
+)
+def test_what_is_not_finite_comes_out_where_the_maths_puts_it_and_nowhere_else(
+    where, value, masked
+):
     q, k, v, *_ = tensors(Case(T, T, 1, 1, 16, 16, True, None, SINGLE))
     given = {"q": q, "k": k, "v": v, "do": torch.ones_like(v)}
-    given[where][0, AT, 0, ONE] = NAN
+    given[where][0, AT, 0, ONE] = value
     mask = torch.ones(T, T, dtype=torch.bool, device=DEVICE).tril() if masked else None
     dlse = torch.zeros(1, T, 1, device=DEVICE)
     o, _, *grads = answers(
         attention, given["q"], given["k"], given["v"], mask, given["do"], dlse, causal=not masked
     )
     for got, hit in zip((o, *grads), HIT[where], strict=True):
-        assert torch.equal(got.isnan(), reaches(*hit))
+        assert torch.equal(~got.isfinite(), reaches(*hit))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

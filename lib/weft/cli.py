@@ -160,7 +160,7 @@ def grade_arguments(grade_: Parser) -> None:
     grade_.add_argument("stem", metavar="STEM", help="such as pipeline")
     grade_.add_argument("--answers", metavar="DIR", type=Path, help="(exercises/STEM)")
     grade_.add_argument("--hidden", action="store_true", help="with the hidden tests")
-    grade_.add_argument("--only", metavar="NAME", default="", help="tests with that (or this,that) in their name")
+    grade_.add_argument("--only", metavar="NAME", default="", help="tests named so; or NAME,NAME")
     grade_.add_argument("--seed", metavar="N", type=int, help="what the hidden tests draw from")
     grade_.add_argument("--json", metavar="F", type=Path, help="write the report there")
     grade_.add_argument("--gradescope", metavar="F", type=Path, help="the same in its form")

@@ -7,7 +7,7 @@ computes is compared with the definition before its time counts.
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from statistics import median
 from typing import NamedTuple
@@ -88,13 +88,15 @@ def on_gpu(sizes: Sizes, progress: Progress, clock: "Clock") -> Iterator[Record]
             yield Record.here(name, title, "attention", COMMAND, found, clock.device)
 
 
-def beside_peers(clock: "Clock", sizes: Sizes, width: int, way: str) -> list[Result]:
+def beside_peers(
+    clock: "Clock", sizes: Sizes, width: int, way: str, face: Callable = attention
+) -> list[Result]:
     """Rates of every contestant at every length, and ours over the best peer's, turn by turn."""
     results = []
     for causal in (False, True):
         for length in sizes.lengths:
             q, k, v, do = inputs(sizes, length, width, clock.device)
-            faces = {OURS: partial(attention, causal=causal)} | peers(length, causal, clock.device)
+            faces = {OURS: partial(face, causal=causal)} | peers(length, causal, clock.device)
             calls = accepted(faces, (q, k, v), do, causal, way)
             flops = work(q, causal) * (1 if way == "forward" else 2.5)
             name = f"{'causal' if causal else 'full'}, T = {length}"
@@ -195,13 +197,19 @@ def _flex(length: int, causal: bool, device: str) -> Callable:
 
 
 def accepted(
-    faces: dict[str, Callable], qkv: tuple[Tensor, ...], do: Tensor, causal: bool, way: str
+    faces: dict[str, Callable],
+    qkv: Sequence[Tensor],
+    do: Tensor,
+    causal: bool,
+    way: str,
+    ours: Container[str] = (OURS, "naive", "fa1", "fa2"),
+    wrong: float = WRONG,
 ) -> dict[str, Call]:
     """What to time of each contestant: those that run here, once they are right.
 
     Compared are o, or the gradients, of the last head of the first sequence. A peer that this
-    machine or version does not have says so by an error and is left out; a wrong result is an
-    AssertionError.
+    machine or version does not have says so by an error and is left out; `ours` are not. A
+    relative error above `wrong` is an AssertionError.
     """
     calls, right = {}, None
     for who, face in faces.items():
@@ -209,7 +217,7 @@ def accepted(
             call = _timed(face, qkv, do, way)
             got = [x[:1, :, -1:].detach() for x in call()]
         except (RuntimeError, NotImplementedError, ValueError) as error:
-            if who in (OURS, "naive", "fa1", "fa2"):
+            if who in ours:
                 raise
             print(f"{who} does not run here: {str(error).splitlines()[0]}", file=sys.stderr)
             continue
@@ -217,13 +225,13 @@ def accepted(
             right = _defined(*(x[:1, :, -1:] for x in (*qkv, do)), causal, way)
         for a, b in zip(got, right, strict=True):
             error = ((a - b).norm() / b.norm()).item()
-            if not error <= WRONG:
+            if not error <= wrong:
                 raise AssertionError(f"{who} is wrong by {error:.3g} of the result, {way}")
         calls[who] = call
     return calls
 
 
-def _timed(face: Callable, qkv: tuple[Tensor, ...], do: Tensor, way: str) -> Callable:
+def _timed(face: Callable, qkv: Sequence[Tensor], do: Tensor, way: str) -> Callable:
     """One forward pass as in training, or one backward pass through a graph that is kept."""
     if way == "forward":
         return lambda: (face(*qkv),)

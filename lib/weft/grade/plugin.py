@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("weft.grade")
     group.addoption("--weft-answers", type=Path, help="the answers.py to grade")
     group.addoption("--weft-hidden", action="store_true", help="run hidden tests too")
-    group.addoption("--weft-only", default="", help="run tests with this, or this,that, in their names")
+    group.addoption("--weft-only", default="", help="run tests named so; or that,that")
     group.addoption("--weft-scratch", type=Path, help="the folder an answer may write to")
     group.addoption("--weft-report", type=int, help="file descriptor for the report's rows")
 

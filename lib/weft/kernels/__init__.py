@@ -5,8 +5,8 @@ together. May import: torch, triton and weft.plan.
 
 Where torch sees no CUDA device, importing this package turns Triton's interpreter on, so that the
 same kernels run on CPU tensors. Triton decides that where a kernel is defined, hence here, before
-any is. TRITON_INTERPRET, set to 0 or 1 beforehand, has the last word. Kernels in Gluon have no
-interpreter: they compile anywhere and run on a GPU.
+any is. TRITON_INTERPRET, set to 0 or 1 beforehand, has the last word. Kernels in Gluon, which
+Triton does not interpret, have an interpreter of our own, `gluon_interpreter`.
 """
 
 import os

@@ -8,8 +8,17 @@ products of tiles instead of five, and the same bits in every run.
 import triton
 import triton.language as tl
 
-from weft.kernels.attention_fa2 import keys, place
-from weft.kernels.attention_tile import LN2, LOG2E, add_rows, far, load_tile, odd, seen, store_tile
+from weft.kernels.attention_tile import (
+    LN2,
+    LOG2E,
+    far,
+    flaw,
+    keys,
+    load_tile,
+    place,
+    seen,
+    store_tile,
+)
 
 
 @triton.jit
@@ -38,7 +47,7 @@ def delta(
 
 @triton.jit
 def dq(
-    p_q, p_k, p_v, p_mask, p_do, p_lse, p_delta, p_dq,
+    p_q, p_k, p_v, p_mask, p_do, p_lse, p_delta, p_dq, p_flaw,
     stride_qb, stride_qt, stride_qh, stride_kb, stride_ks, stride_kg,
     stride_vb, stride_vs, stride_vg, stride_mb, stride_mh, stride_mt, stride_ms,
     stride_db, stride_dt, stride_dh, T, S, H, R, scale,
@@ -61,47 +70,24 @@ def dq(
     b_do = load_tile(p_do, o_row, stride_dt, T - first, V, WIDE_V, True)
     b_lse = tl.load(p_lse + o_lse, mask=m_row, other=float("inf")) * LOG2E
     b_delta = tl.load(p_delta + o_lse, mask=m_row, other=0.0)
-    b_dq = ask_keys(
-        b_q, b_do, b_lse, b_delta, p_k, p_v, p_mask, stride_ks, stride_vs,
-        stride_mt, stride_ms, first, T, S, scale,
-        K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, EDGE, False,
-    )  # fmt: skip
-    if odd(b_dq):
-        b_dq = ask_keys(
-            b_q, b_do, b_lse, b_delta, p_k, p_v, p_mask, stride_ks, stride_vs,
-            stride_mt, stride_ms, first, T, S, scale,
-            K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, EDGE, True,
-        )  # fmt: skip
-    p_dq += (i_b * T * H + i_q * TILE_Q * H + i_h) * K
-    store_tile(p_dq, b_dq * (scale * LN2), o_row, H * K, T - first, K, WIDE_K)
-
-
-@triton.jit
-def ask_keys(
-    b_q, b_do, b_lse, b_delta, p_k, p_v, p_mask, stride_ks, stride_vs,
-    stride_mt, stride_ms, first, T, S, scale,
-    K: tl.constexpr, V: tl.constexpr, WIDE_K: tl.constexpr, WIDE_V: tl.constexpr,
-    CAUSAL: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr, ODD: tl.constexpr,
-):  # fmt: skip
-    """All keys that a tile of queries sees, in two loops as in the forward pass."""
-    TILE_Q: tl.constexpr = b_q.shape[0]
     b_dq = tl.zeros([TILE_Q, WIDE_K], tl.float32)
     plain, end = keys(first, T, S, p_mask is None, CAUSAL, TILE_Q, TILE_K)
-    if ODD:
-        plain = 0
     if plain > 0:  # as in the forward pass
         b_dq = answer(
             b_q, b_do, b_lse, b_delta, b_dq, p_k, p_v, p_mask, stride_ks, stride_vs,
             stride_mt, stride_ms, first, 0, plain, T, S, scale,
-            K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, False, False,
+            K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, False,
         )  # fmt: skip
     if end > plain:
         b_dq = answer(
             b_q, b_do, b_lse, b_delta, b_dq, p_k, p_v, p_mask, stride_ks, stride_vs,
             stride_mt, stride_ms, first, plain, end, T, S, scale,
-            K, V, WIDE_K, WIDE_V, CAUSAL, 16 if ODD else EDGE, True, ODD,
+            K, V, WIDE_K, WIDE_V, CAUSAL, EDGE, True,
         )  # fmt: skip
-    return b_dq
+    p_dq += (i_b * T * H + i_q * TILE_Q * H + i_h) * K
+    store_tile(p_dq, b_dq * (scale * LN2), o_row, H * K, T - first, K, WIDE_K)
+    if p_flaw is not None:
+        tl.store(p_flaw + o_lse, flaw(b_dq), mask=m_row)
 
 
 @triton.jit
@@ -109,7 +95,7 @@ def answer(
     b_q, b_do, b_lse, b_delta, b_dq, p_k, p_v, p_mask, stride_ks, stride_vs,
     stride_mt, stride_ms, first, begin, end, T, S, scale,
     K: tl.constexpr, V: tl.constexpr, WIDE_K: tl.constexpr, WIDE_V: tl.constexpr,
-    CAUSAL: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr, ODD: tl.constexpr,
+    CAUSAL: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Take in the tiles of keys from `begin` to `end`; at an EDGE some pairs are not seen."""
     o_row = tl.arange(0, TILE_K)
@@ -124,15 +110,5 @@ def answer(
         b_v = load_tile(p_vt, o_row, stride_vs, S - start, V, WIDE_V, EDGE)
         b_dp = tl.dot(b_do, tl.trans(b_v), input_precision="ieee")
         b_ds = tl.exp2(b_s) * (b_dp - b_delta[:, None])
-        if EDGE:
-            b_ds = tl.where(m_seen, b_ds, 0.0)
-        b_ds = b_ds.to(b_k.dtype)
-        if ODD:
-            b_dq = add_rows(
-                b_ds, b_dq, p_kt, stride_ks, S - start, K, WIDE_K,
-                p_mask, stride_mt, stride_ms, o_q, start + tl.zeros([1, 1], tl.int32),
-                T, S, CAUSAL, False,
-            )  # fmt: skip
-        else:
-            b_dq = tl.dot(b_ds, b_k, b_dq, input_precision="ieee")
+        b_dq = tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision="ieee")
     return b_dq

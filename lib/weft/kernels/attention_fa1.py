@@ -49,8 +49,7 @@ def forward(x: Problem) -> tuple[Tensor, Tensor]:
     top, total = (x.q.new_empty(B, H, T, dtype=torch.float32) for _ in range(2))
     tile = x.tile("fa1")
     x.launch(
-        "fa1", head, H * B, tile, **x.inputs(), p_o=o, p_top=top, p_sum=total,
-        TILE_Q=tile.q, TILE_K=tile.k, WARPS=tile.warps,
+        "fa1", head, H * B, tile, **x.inputs(), p_o=o, p_top=top, p_sum=total
     )  # fmt: skip
     return o.to(x.q.dtype), (top + total.log2()) * LN2.value
 

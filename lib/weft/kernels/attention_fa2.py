@@ -11,7 +11,17 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention_launch import Problem
-from weft.kernels.attention_tile import LN2, add_rows, far, load_tile, odd, seen, store_tile
+from weft.kernels.attention_odd import rows_odd
+from weft.kernels.attention_tile import (
+    LN2,
+    far,
+    flaw,
+    keys,
+    load_tile,
+    place,
+    seen,
+    store_tile,
+)
 
 
 def forward(x: Problem) -> tuple[Tensor, Tensor]:
@@ -19,17 +29,13 @@ def forward(x: Problem) -> tuple[Tensor, Tensor]:
     B, T, _, H, _, _, V = x.sizes
     o = x.q.new_empty(B, T, H, V)
     lse = x.q.new_empty(B, H, T, dtype=torch.float32)
-    tile = x.tile("forward")
-    x.launch(
-        "forward", rows, triton.cdiv(T, tile.q) * H * B, tile, **x.inputs(), p_o=o, p_lse=lse,
-        TILE_Q=tile.q, TILE_K=tile.k, EDGE=tile.edge,
-    )  # fmt: skip
+    x.launch_mended("forward", rows, rows_odd, "q", p_o=o, p_lse=lse)
     return o, lse
 
 
 @triton.jit
 def rows(
-    p_q, p_k, p_v, p_mask, p_o, p_lse,
+    p_q, p_k, p_v, p_mask, p_o, p_lse, p_flaw,
     stride_qb, stride_qt, stride_qh, stride_kb, stride_ks, stride_kg,
     stride_vb, stride_vs, stride_vg, stride_mb, stride_mh, stride_mt, stride_ms,
     T, S, H, R, scale,
@@ -47,75 +53,27 @@ def rows(
     left = (T - i_q * TILE_Q).to(tl.int32)
     b_q = load_tile(p_q, o_row, stride_qt, left, K, WIDE_K, True)
     first = (i_q * TILE_Q).to(tl.int32)
-    b_o, b_top, b_sum = attend(
-        b_q, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
-        first, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, EDGE, False,
-    )  # fmt: skip
-    if odd(b_o):
-        b_o, b_top, b_sum = attend(
-            b_q, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
-            first, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, EDGE, True,
-        )  # fmt: skip
-    b_sum = tl.where(b_sum == 0.0, 1.0, b_sum)  # a row that sees nothing: 0, and log 1 - inf
-    p_o += (i_b * T * H + i_q * TILE_Q * H + i_h) * V
-    store_tile(p_o, b_o / b_sum[:, None], o_row, H * V, left, V, WIDE_V)
-    p_lse += (i_b * H + i_h) * T + i_q * TILE_Q
-    tl.store(p_lse + o_row, (b_top + tl.log2(b_sum)) * LN2, mask=o_row < left)
-
-
-@triton.jit
-def place(i, tiles, H, LAST_FIRST: tl.constexpr):
-    """Which tile, head and batch are number i's; the tiles of one head follow each other.
-
-    Causal queries that look furthest back take longest, so they come first. 64 bits, because what
-    these are multiplied with may pass 2^31.
-    """
-    i_tile = i % tiles
-    if LAST_FIRST:
-        i_tile = tiles - 1 - i_tile
-    return i_tile.to(tl.int64), (i // tiles % H).to(tl.int64), (i // tiles // H).to(tl.int64)
-
-
-@triton.jit
-def keys(
-    first, T, S, UNMASKED: tl.constexpr, CAUSAL: tl.constexpr,
-    TILE_Q: tl.constexpr, TILE_K: tl.constexpr,
-):  # fmt: skip
-    """Where the tiles end that all rows see whole, and where those end that any row sees."""
-    plain, end = S, S
-    if CAUSAL:
-        plain = tl.minimum(tl.maximum(first + 1 + S - T, 0), S)
-        end = tl.minimum(tl.maximum(first + TILE_Q + S - T, 0), S)
-    plain = plain // TILE_K * TILE_K if UNMASKED else 0
-    return plain, end
-
-
-@triton.jit
-def attend(
-    b_q, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms, first, T, S, scale,
-    K: tl.constexpr, V: tl.constexpr, WIDE_K: tl.constexpr, WIDE_V: tl.constexpr,
-    CAUSAL: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr, ODD: tl.constexpr,
-):  # fmt: skip
-    """All keys that a tile of queries sees: those that all rows see, then those at the edge."""
-    TILE_Q: tl.constexpr = b_q.shape[0]
     b_o = tl.zeros([TILE_Q, WIDE_V], tl.float32)
     b_top = tl.full([TILE_Q], float("-inf"), tl.float32)
     b_sum = tl.zeros([TILE_Q], tl.float32)
     plain, end = keys(first, T, S, p_mask is None, CAUSAL, TILE_Q, TILE_K)
-    if ODD:
-        plain = 0
     if plain > 0:  # a loop that may be empty makes ptxas serialise every wgmma
         b_o, b_top, b_sum = look(
             b_q, b_o, b_top, b_sum, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
-            first, 0, plain, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, False, False,
+            first, 0, plain, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, TILE_K, False,
         )  # fmt: skip
     if end > plain:
         b_o, b_top, b_sum = look(
             b_q, b_o, b_top, b_sum, p_k, p_v, p_mask, stride_ks, stride_vs, stride_mt, stride_ms,
-            first, plain, end, T, S, scale,
-            K, V, WIDE_K, WIDE_V, CAUSAL, 16 if ODD else EDGE, True, ODD,
+            first, plain, end, T, S, scale, K, V, WIDE_K, WIDE_V, CAUSAL, EDGE, True,
         )  # fmt: skip
-    return b_o, b_top, b_sum
+    b_sum = tl.where(b_sum == 0.0, 1.0, b_sum)  # a row that sees nothing: 0, and log 1 - inf
+    p_o += (i_b * T * H + i_q * TILE_Q * H + i_h) * V
+    store_tile(p_o, b_o / b_sum[:, None], o_row, H * V, left, V, WIDE_V)
+    o_lse = (i_b * H + i_h) * T + i_q * TILE_Q + o_row
+    tl.store(p_lse + o_lse, (b_top + tl.log2(b_sum)) * LN2, mask=o_row < left)
+    if p_flaw is not None:
+        tl.store(p_flaw + o_lse, flaw(b_o), mask=o_row < left)
 
 
 @triton.jit
@@ -124,7 +82,6 @@ def look(
     stride_ks, stride_vs, stride_mt, stride_ms, first, begin, end, T, S, scale,
     K: tl.constexpr, V: tl.constexpr, WIDE_K: tl.constexpr, WIDE_V: tl.constexpr,
     CAUSAL: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
-    ODD: tl.constexpr,
 ):  # fmt: skip
     """Take in the keys from `begin` to `end`; at an EDGE some pairs are not seen.
 
@@ -148,14 +105,7 @@ def look(
         b_shrink = tl.exp2(b_top - b_ref)
         b_sum = b_sum * b_shrink + tl.sum(b_p, 1)
         b_o = b_o * b_shrink[:, None]
-        if ODD:
-            b_o = add_rows(
-                b_p.to(b_k.dtype), b_o, p_vt, stride_vs, S - start, V, WIDE_V,
-                p_mask, stride_mt, stride_ms, o_q,
-                start + tl.zeros([1, 1], tl.int32), T, S, CAUSAL, False,
-            )  # fmt: skip
-        else:
-            b_v = load_tile(p_vt, o_k, stride_vs, S - start, V, WIDE_V, EDGE)
-            b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o, input_precision="ieee")
+        b_v = load_tile(p_vt, o_k, stride_vs, S - start, V, WIDE_V, EDGE)
+        b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o, input_precision="ieee")
         b_top = b_new
     return b_o, b_top, b_sum

@@ -4,6 +4,7 @@ from math import e, log2
 from typing import NamedTuple
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -47,13 +48,33 @@ class Problem(NamedTuple):
             "WIDE_K": padded(K), "WIDE_V": padded(V), "CAUSAL": self.causal,
         }  # fmt: skip
 
+    def launch_mended(self, name: str, kernel, odd, by: str, **arguments: object) -> None:
+        """Launch a pass and, where there are pairs that are not seen, the one that mends its tiles.
+
+        It has a program for each tile of its result, of queries or of keys: `by` is "q" or "k".
+        """
+        B, T, S, H, G, _, _ = self.sizes
+        rows, heads = (T, H) if by == "q" else (S, G)
+        arguments |= self.inputs() | {"p_flaw": None}
+        passes = {name: kernel}
+        if self.causal or self.mask is not None:
+            arguments["p_flaw"] = self.q.new_empty(B, heads, rows, dtype=torch.float32)
+            passes[f"{name}_odd"] = odd
+        for name, kernel in passes.items():
+            tile = self.tile(name)
+            programs = triton.cdiv(rows, getattr(tile, by)) * heads * B
+            self.launch(name, kernel, programs, tile, **arguments)
+
     def launch(self, name: str, kernel, programs: int, tile: Tile, **arguments: object) -> None:
         """Start so many programs of a kernel, or write down what a compiler has to know of it.
 
         What the kernel does not ask for is left out.
         """
+        arguments |= {"TILE_Q": tile.q, "TILE_K": tile.k, "EDGE": tile.edge, "WARPS": tile.warps}
         arguments = {name: x for name, x in arguments.items() if name in kernel.arg_names}
         options = {"num_warps": tile.warps, "num_stages": tile.stages}
+        if tile.registers:
+            options["maxnreg"] = tile.registers
         if self.passes is not None:
             self.passes.append(Pass(name, kernel, *types(kernel, arguments), options))
             return

@@ -10,9 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention_call import call, compiled
-from weft.kernels.attention_fa2 import place
 from weft.kernels.attention_launch import Problem
-from weft.kernels.attention_tile import LN2, LOG2E, far, load_tile, seen, store_tile
+from weft.kernels.attention_tile import LN2, LOG2E, far, load_tile, place, seen, store_tile
 from weft.kernels.compile import Pass
 
 LONGEST = 2**16  # keys: a program has a whole row of scores in its registers
@@ -51,9 +50,9 @@ def forward(x: Problem) -> tuple[Tensor, Tensor]:
     s = x.q.new_empty(B, H, T, S)
     tile, row = x.tile("naive"), triton.next_power_of_2(S)
     rows, cols = triton.cdiv(T, tile.q), triton.cdiv(S, tile.k)
-    given = x.inputs() | {"p_s": s, "p_o": o, "p_lse": lse, "TILE_Q": tile.q, "TILE_K": tile.k}
+    given = x.inputs() | {"p_s": s, "p_o": o, "p_lse": lse}
     x.launch("scores", scores, rows * cols * H * B, tile, **given)
-    wide = tile._replace(warps=max(4, min(16, row // 512)))
+    wide = tile._replace(warps=max(4, min(16, row // 512)), registers=None)
     x.launch("softmax", softmax, T * H * B, wide, **given, ROW=row)
     x.launch("values", values, rows * H * B, tile, **given)
     return o, lse

@@ -14,6 +14,33 @@ def far(i, stride):
 
 
 @triton.jit
+def place(i, tiles, H, LAST_FIRST: tl.constexpr):
+    """Which tile, head and batch are number i's; the tiles of one head follow each other.
+
+    Causal queries that look furthest back take longest, so they come first. 64 bits, because what
+    these are multiplied with may pass 2^31.
+    """
+    i_tile = i % tiles
+    if LAST_FIRST:
+        i_tile = tiles - 1 - i_tile
+    return i_tile.to(tl.int64), (i // tiles % H).to(tl.int64), (i // tiles // H).to(tl.int64)
+
+
+@triton.jit
+def keys(
+    first, T, S, UNMASKED: tl.constexpr, CAUSAL: tl.constexpr,
+    TILE_Q: tl.constexpr, TILE_K: tl.constexpr,
+):  # fmt: skip
+    """Where the tiles end that all rows see whole, and where those end that any row sees."""
+    plain, end = S, S
+    if CAUSAL:
+        plain = tl.minimum(tl.maximum(first + 1 + S - T, 0), S)
+        end = tl.minimum(tl.maximum(first + TILE_Q + S - T, 0), S)
+    plain = plain // TILE_K * TILE_K if UNMASKED else 0
+    return plain, end
+
+
+@triton.jit
 def load_tile(
     p_tile, o_row, stride, rows, WIDTH: tl.constexpr, PADDED: tl.constexpr, ENDS: tl.constexpr
 ):
@@ -59,31 +86,6 @@ def seen(p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL: tl.constexpr):
 
 
 @triton.jit
-def odd(b):
-    """Whether a tile holds NaN or an infinity."""
-    m = (b != b) | (tl.abs(b) == float("inf"))
-    return tl.max(tl.ravel(m.to(tl.int32)), 0) > 0
-
-
-@triton.jit
-def add_rows(
-    b_w, b_sum, p_x, stride, rows, WIDTH: tl.constexpr, PADDED: tl.constexpr,
-    p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL: tl.constexpr, BY_QUERY: tl.constexpr,
-):  # fmt: skip
-    """b_sum + b_w @ x, one row of x at a time, each for those alone that see it: slow, and rare.
-
-    What is not seen weighs 0, but 0 * NaN and 0 * inf are NaN. So a kernel that finds NaN in its
-    result starts over, and multiplies in this way where there are pairs that are not seen.
-    Row i of x belongs to query o_q + i if BY_QUERY, else to key o_k + i.
-    """
-    o_col, o_i = tl.arange(0, PADDED), tl.arange(0, b_w.shape[1])
-    for i in range(b_w.shape[1]):
-        m_row = (i < rows) & (o_col < WIDTH)
-        b_row = tl.load(p_x + far(i, stride) + o_col, mask=m_row, other=0.0).to(tl.float32)
-        b_weight = tl.sum(tl.where((o_i == i)[None, :], b_w.to(tl.float32), 0.0), 1)
-        if BY_QUERY:
-            m_add = seen(p_mask, stride_mt, stride_ms, o_q + i, o_k, T, S, CAUSAL)
-        else:
-            m_add = seen(p_mask, stride_mt, stride_ms, o_q, o_k + i, T, S, CAUSAL)
-        b_sum += tl.where(m_add, b_weight[:, None] * b_row[None, :], 0.0)
-    return b_sum
+def flaw(b):
+    """For each row of a tile: 0 where all of it is finite, else NaN."""
+    return tl.sum(b * 0.0, 1)

@@ -116,11 +116,12 @@ class Compiled:
         return f"<table><caption>{escape(self.name)}</caption><tbody>{rows}</tbody></table>"
 
 
-def compile_for(kernel: Callable, target: str) -> list[Compiled]:
+def compile_for(kernel: Callable, target: str, **kind: object) -> list[Compiled]:
     """Compile every pass of a face, such as weft.kernels.attention.attention, for a GPU.
 
     The passes are those that the face's module lists in `passes(target)`, at the configuration
-    that is tuned for the target; a face may carry a `passes` of its own. They are built in a fresh
+    that is tuned for the target; a face may carry a `passes` of its own. What it takes besides,
+    the width of a head for one, is its `kind`: plain values by keyword. They are built in a fresh
     process, because in this one Triton's interpreter may have taken the compiler's place. What has
     been built once is remembered for the life of the process.
 
@@ -136,8 +137,8 @@ def compile_for(kernel: Callable, target: str) -> list[Compiled]:
             f"kernel is {kernel!r}; it must be a function at the top of a module that can be"
             " imported, such as weft.kernels.attention.attention"
         )
-    _passes(kernel)(target)  # its complaints come from here, not out of another process
-    return list(_compile(module.__name__, name, target))
+    _passes(kernel)(target, **kind)  # its complaints come from here, not out of another process
+    return list(_compile(module.__name__, name, target, **kind))
 
 
 def _passes(kernel: Callable) -> Callable[[str], tuple[Pass, ...]]:
@@ -153,10 +154,11 @@ def _passes(kernel: Callable) -> Callable[[str], tuple[Pass, ...]]:
 
 
 @cache
-def _compile(module: str, name: str, target: str) -> tuple[Compiled, ...]:
+def _compile(module: str, name: str, target: str, **kind: object) -> tuple[Compiled, ...]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "compiled.json"
-        program = f"from weft.kernels import compile; compile._build{(module, name, target)!r}"
+        what = module, name, target, kind
+        program = f"from weft.kernels import compile; compile._build{what!r}"
         here = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         done = subprocess.run(
             [sys.executable, "-c", program, str(out)],
@@ -176,12 +178,12 @@ def _compile(module: str, name: str, target: str) -> tuple[Compiled, ...]:
 # --- in the process that compiles -----------------------------------------------------------------
 
 
-def _build(module: str, name: str, target: str) -> None:
+def _build(module: str, name: str, target: str, kind: Mapping[str, object]) -> None:
     """Compile the passes of a face and write what came out as JSON to the file in sys.argv."""
     from importlib import import_module
 
     kernel = getattr(import_module(module), name)
-    built = [asdict(_build_pass(one, target)) for one in _passes(kernel)(target)]
+    built = [asdict(_build_pass(one, target)) for one in _passes(kernel)(target, **kind)]
     Path(sys.argv[1]).write_text(json.dumps(built))
 
 

@@ -489,6 +489,7 @@ class Language:
     static_range = range
     SliceLayout = gluon.gl.SliceLayout
     NVMMASharedLayout = gluon.gl.NVMMASharedLayout
+    BlockedLayout = gluon.gl.BlockedLayout
     where, exp2, log2 = torch.where, torch.exp2, torch.log2
 
     def __init__(self, words: Words):

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from weft.kernels import hopper_overlapped, hopper_pingpong, hopper_specialized
+from weft.kernels.attention_call import Last
 from weft.kernels.compile import Pass
 from weft.kernels.hopper_delta import delta
 from weft.kernels.hopper_dkdv import dkdv
@@ -30,6 +30,7 @@ from weft.kernels.hopper_dq import dq
 from weft.kernels.hopper_launch import (
     aligned,
     blocks,
+    check_choice,
     check_device,
     described,
     heads_in_cache,
@@ -137,12 +138,15 @@ class _Attention(torch.autograd.Function):
         return o, lse_BHT.transpose(1, 2)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, do, dlse_BTH):
         q, k, v, o, lse_BHT = ctx.saved_tensors
-        do = torch.zeros_like(o) if do is None else aligned(do)
-        dlse_BHT = None if dlse_BTH is None else dlse_BTH.transpose(1, 2)
-        return *_backward(q, k, v, o, lse_BHT, do, dlse_BHT, *ctx.options), None, None, None
+        with torch.no_grad():
+            do = torch.zeros_like(o) if do is None else aligned(do)
+            dlse_BHT = None if dlse_BTH is None else dlse_BTH.transpose(1, 2)
+            grads = _backward(q, k, v, o, lse_BHT, do, dlse_BHT, *ctx.options)
+        if torch.is_grad_enabled():  # somebody means to differentiate again
+            grads = [Last.apply(grad, q, k, v) for grad in grads]
+        return *grads, None, None, None
 
 
 def _forward(version, q, k, v, causal, scale) -> tuple[Tensor, Tensor]:
@@ -205,6 +209,9 @@ def passes(
         raise ValueError(
             f"target is {target!r}, must be 'sm_90': its tensor cores and copies are Hopper's own"
         )
+    check_choice("version", version, VERSIONS)
+    check_choice("width", width, TILINGS)
+    check_choice("dtype", dtype, ("bf16", "fp16"))
     tiling = TILINGS[width]
     ints = dict.fromkeys(("T", "S", "lead", "H", "R", "heads", "group"), "i32") | {"scale": "fp32"}
     one = type_of(dtype, 1, ROWS, 1, width)
@@ -241,5 +248,9 @@ def passes(
     )
 
 
-for _version in (simple, specialized, pingpong):
-    _version.passes = partial(passes, version=_version.__name__)
+def _forward_alone(version: str, target: str, **kind) -> tuple[Pass, ...]:
+    return passes(target, version, **kind)[:1]
+
+
+for _version in (simple, specialized, pingpong):  # their backward is the face's
+    _version.passes = partial(_forward_alone, _version.__name__)

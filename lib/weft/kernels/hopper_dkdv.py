@@ -181,7 +181,7 @@ def step(
     b_dk, b_dv, o_first, k, v, q_buf, do_buf, shift_buf, delta_buf, q_bars, do_bars,
     count, i_q, full, scale, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """One tile of queries. dP runs under the exponentials, dV under the making of dS."""
+    """One tile of queries: dP under the exponentials, dV under what makes dS."""
     KEYS: gl.constexpr = k.shape[0]
     TILE_Q: gl.constexpr = q_buf.shape[2]
     S_LAYOUT: gl.constexpr = scores(4, TILE_Q)
@@ -195,9 +195,10 @@ def step(
     b_s = wgmma_wait(1, deps=(b_s,))
     if i_q < full:
         b_s = hide_keys(b_s, o_first, i_q, S_LAYOUT)
-    b_p = gl.exp2(b_s * scale + per_row(shift_buf, count, STAGES, S_LAYOUT)[None, :])
+    b_shift = per_row(shift_buf, count, STAGES, S_LAYOUT)
+    b_p = gl.exp2(b_s * scale + b_shift[None, :])
     b_w = gl.convert_layout(b_p.to(q_buf.dtype), register_a(O_LAYOUT))
-    filled(do_bars, count, STAGES)  # it is; a branch, across which no wait for products moves up
+    filled(do_bars, count, STAGES)  # it is; a branch: no wait for products moves up
     b_dv = wgmma(b_w, do, b_dv, is_async=True)
     b_dp = wgmma_wait(1, deps=(b_dp,))
     b_ds = b_p * (b_dp - per_row(delta_buf, count, STAGES, S_LAYOUT)[None, :])

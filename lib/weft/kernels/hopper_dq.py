@@ -72,7 +72,8 @@ def produce(
     ROWS: gl.constexpr = q_desc.block_type.shape[1]
     count = 0
     done = 0
-    for i in range(gl.program_id(0), heads * gl.cdiv(T, 2 * ROWS), gl.num_programs(0)):
+    pieces = heads * gl.cdiv(T, 2 * ROWS)
+    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
         first = i_q * 2 * ROWS
         for w in gl.static_range(2):
@@ -109,7 +110,8 @@ def consume(
     do = do_buf.index(W).reshape([ROWS, K])
     count = 0
     done = 0
-    for i in range(gl.program_id(0), heads * gl.cdiv(T, 2 * ROWS), gl.num_programs(0)):
+    pieces = heads * gl.cdiv(T, 2 * ROWS)
+    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
         first = i_q * 2 * ROWS
         tiles, full = span(first, S, lead, CAUSAL, 2 * ROWS, TILE_K)

@@ -19,6 +19,7 @@ from weft.kernels.hopper_fp8_forward import forward
 from weft.kernels.hopper_launch import (
     aligned,
     blocks,
+    check_choice,
     check_device,
     described,
     heads_in_cache,
@@ -157,6 +158,7 @@ def passes(target: str, width: int = 128, causal: bool = True) -> tuple[Pass, ..
         raise ValueError(
             f"target is {target!r}, must be 'sm_90': its tensor cores and copies are Hopper's own"
         )
+    check_choice("width", width, KEYS)
     keys = KEYS[width]
     signature = {
         "q_desc": type_of("fp8e4nv", 1, ROWS, 1, width),

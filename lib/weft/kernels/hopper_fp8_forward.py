@@ -34,7 +34,7 @@ from weft.kernels.gluon import (
 )  # fmt: skip
 from weft.kernels.hopper_pingpong import hand_over, take
 from weft.kernels.hopper_specialized import fill, filled, ready, release, tile
-from weft.kernels.hopper_tile import SIZES, finish, hide, last_seen, place, span
+from weft.kernels.hopper_tile import SIZES, column, finish, hide, last_seen, place, span
 
 
 @jit(do_not_specialize=SIZES)
@@ -82,7 +82,8 @@ def produce(
     ROWS: gl.constexpr = q_desc.block_type.shape[1]
     count = 0
     done = 0
-    for i in range(gl.program_id(0), heads * gl.cdiv(T, 2 * ROWS), gl.num_programs(0)):
+    pieces = heads * gl.cdiv(T, 2 * ROWS)
+    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
         first = i_q * 2 * ROWS
         for w in gl.static_range(2):
@@ -112,11 +113,13 @@ def consume(
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K, 8)
     O_LAYOUT: gl.constexpr = scores(4, K, 8)
+    ROW: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     q = q_buf.index(W).reshape([ROWS, K])
     count = 0
     turn = 0
     done = 0
-    for i in range(gl.program_id(0), heads * gl.cdiv(T, 2 * ROWS), gl.num_programs(0)):
+    pieces = heads * gl.cdiv(T, 2 * ROWS)
+    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
         first = i_q * 2 * ROWS
         tiles, full = span(first, S, lead, CAUSAL, 2 * ROWS, TILE_K)
@@ -126,8 +129,8 @@ def consume(
         v_scale = gl.load(p_v + (i_kv + tiles - 1))
         o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
         b_o = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
-        b_top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
-        b_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))
+        b_top = gl.full([ROWS], float("-inf"), gl.float32, ROW)
+        b_sum = gl.zeros([ROWS], gl.float32, ROW)
         b_s = gl.zeros([ROWS, TILE_K], gl.float32, S_LAYOUT)
         s_scale = gl.load(p_k + (i_kv + tiles - 1)) * q_scale
         wait(q_bars[0].index(W), done & 1)
@@ -141,14 +144,14 @@ def consume(
         for i_k in range(tiles - 2, full - 1, -1):
             b_o, b_p, b_top, b_sum, v_scale = pair(
                 b_o, b_p, b_top, b_sum, o_last, q, k_buf, v_buf, k_bars, v_bars, turns,
-                count, turn, i_k, p_k + i_kv, p_v + i_kv, q_scale, v_scale, True, STAGES, W,
+                count, turn, i_k, i_kv + i_k, p_k, p_v, q_scale, v_scale, True, STAGES, W,
             )  # fmt: skip
             count += 1
             turn += 1
         for i_k in range(gl.minimum(tiles - 1, full) - 1, -1, -1):
             b_o, b_p, b_top, b_sum, v_scale = pair(
                 b_o, b_p, b_top, b_sum, o_last, q, k_buf, v_buf, k_bars, v_bars, turns,
-                count, turn, i_k, p_k + i_kv, p_v + i_kv, q_scale, v_scale, False, STAGES, W,
+                count, turn, i_k, i_kv + i_k, p_k, p_v, q_scale, v_scale, False, STAGES, W,
             )  # fmt: skip
             count += 1
             turn += 1
@@ -174,7 +177,7 @@ def consume(
 @jit
 def pair(
     b_o, b_p, b_top, b_sum, o_last, q, k_buf, v_buf, k_bars, v_bars, turns,
-    count, turn, i_k, p_k, p_v, q_scale, v_scale,
+    count, turn, i_k, i_scale, p_k, p_v, q_scale, v_scale,
     EDGE: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """`hopper_overlapped.pair`, and the scales of the tile to come, asked for early."""
@@ -182,8 +185,8 @@ def pair(
     TILE_K: gl.constexpr = k_buf.shape[2]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K, 8)
     O_LAYOUT: gl.constexpr = scores(4, k_buf.shape[4], 8)
-    s_scale = gl.load(p_k + i_k) * q_scale
-    v_next = gl.load(p_v + i_k)
+    s_scale = gl.load(p_k + i_scale) * q_scale
+    v_next = gl.load(p_v + i_scale)
     b_w = weights(b_p, O_LAYOUT)
     b_s = gl.zeros([ROWS, TILE_K], gl.float32, S_LAYOUT)
     k = tile(k_buf, count + 1, STAGES)
@@ -200,8 +203,8 @@ def pair(
     filled(k_bars, count + 2, STAGES, i_k > 0)
     b_o = wgmma_wait(0, deps=(b_o,))
     release(v_bars, count, STAGES)
-    b_units = gl.convert_layout(b_shrink * (v_scale / v_next), gl.SliceLayout(1, O_LAYOUT))
-    return b_o * b_units[:, None], b_p, b_top, b_sum, v_next
+    b_o = b_o * column(b_shrink * (v_scale / v_next), O_LAYOUT)
+    return b_o, b_p, b_top, b_sum, v_next
 
 
 @jit
@@ -223,8 +226,9 @@ def softmax(b_s, b_top, b_sum, scale):
 
 @jit
 def weights(b_p, LAYOUT: gl.constexpr):
-    """Weights rounded to e4m3, their keys in `KEY_ORDER`: nothing moves between threads."""
+    """Weights in e4m3, their keys in `KEY_ORDER`: nothing moves between threads."""
     ROWS: gl.constexpr = b_p.shape[0]
     KEYS: gl.constexpr = b_p.shape[1]
-    b_w = b_p.reshape([ROWS, KEYS // 16, 2, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([ROWS, KEYS])
-    return gl.convert_layout(b_w.to(gl.float8e4nv), register_a(LAYOUT, 8), assert_trivial=True)
+    b_w = b_p.reshape([ROWS, KEYS // 16, 2, 4, 2]).permute((0, 1, 3, 2, 4))
+    b_w = b_w.reshape([ROWS, KEYS]).to(gl.float8e4nv)
+    return gl.convert_layout(b_w, register_a(LAYOUT, 8), assert_trivial=True)

@@ -5,7 +5,7 @@ goes through `gluon_interpreter`: the same function, slowly, and watched.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 
 import torch
@@ -62,6 +62,13 @@ def aligned(x: Tensor) -> Tensor:
     if bad or x.stride(-1) != 1 or x.data_ptr() % 16:
         return x.clone(memory_format=torch.contiguous_format)
     return x
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """ValueError unless value is one of them."""
+    choices = list(choices)
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, must be one of {', '.join(map(str, choices))}")
 
 
 def check_device(name: str, x: Tensor) -> None:

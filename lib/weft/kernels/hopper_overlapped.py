@@ -10,6 +10,8 @@ Order within a warpgroup, for tiles 0, 1, 2 … from the right:
     scores 0 | softmax 0 | scores 1, values 0 | softmax 1 | scores 2, values 1 | … | values n - 1
 
 The barriers are those of version 3; a turn is now one pair of products, queued back to back.
+A ring must have two stages: tile n + 2 of the keys is waited for before tile n of the values is
+released, and the loader cannot get there past tile n + 1 of the values if that has no place.
 """
 
 from weft.kernels.gluon import (
@@ -26,14 +28,14 @@ from weft.kernels.gluon import (
 )  # fmt: skip
 from weft.kernels.hopper_pingpong import hand_over, take
 from weft.kernels.hopper_specialized import filled, ready, release, tile, write
-from weft.kernels.hopper_tile import hide, last_seen, place, softmax, span
+from weft.kernels.hopper_tile import column, hide, last_seen, place, softmax, span
 
 
 @jit
 def consume(
     out, bufs, bars, sizes,
-    CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
-    W: gl.constexpr,
+    CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
+    GROUPS: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """Warpgroup W: the first tile's scores, pairs of products, the last tile's values."""
     scale = out[2]
@@ -44,19 +46,21 @@ def consume(
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
     O_LAYOUT: gl.constexpr = scores(4, K)
+    ROW: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     q = q_buf.index(W).reshape([ROWS, K])
     count = 0
     turn = 0
     done = 0
-    for i in range(gl.program_id(0), heads * gl.cdiv(T, GROUPS * ROWS), gl.num_programs(0)):
+    pieces = heads * gl.cdiv(T, GROUPS * ROWS)
+    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
         tiles, full = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)
         first += W * ROWS
         o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
         b_o = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
-        b_top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
-        b_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))
+        b_top = gl.full([ROWS], float("-inf"), gl.float32, ROW)
+        b_sum = gl.zeros([ROWS], gl.float32, ROW)
         b_s = gl.zeros([ROWS, TILE_K], gl.float32, S_LAYOUT)
         wait(q_bars[0].index(W), done & 1)
         k = ready(k_bars, k_buf, count, STAGES)
@@ -94,19 +98,21 @@ def consume(
 
 @jit
 def pair(
-    b_o, b_p, b_top, b_sum, o_last, q, k_buf, v_buf, k_bars, v_bars, turns, count, turn, i_k, scale,
+    b_o, b_p, b_top, b_sum, o_last, q, k_buf, v_buf, k_bars, v_bars, turns,
+    count, turn, i_k, scale,
     EDGE: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
-    """Queue the scores of tile count + 1 and the values of tile count; softmax in between.
+    """Queue the scores of tile count + 1 and the values of tile count; softmax.
 
-    The key tile has been waited for. The wait for the one after it stands where it does because
-    it is a branch: the assembler moves a wait for products up to where nothing needs it later,
-    across a softmax, but not across a branch.
+    The key tile has been waited for. The wait for the one after it stands where it
+    does because it is a branch: the assembler moves a wait for products up to where
+    nothing needs it later, across a softmax, but not across a branch.
     """
     TILE_K: gl.constexpr = k_buf.shape[2]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
     O_LAYOUT: gl.constexpr = scores(4, k_buf.shape[4])
-    b_w = gl.convert_layout(unpack(b_p, v_buf.dtype, S_LAYOUT), register_a(O_LAYOUT))
+    b_w = unpack(b_p, v_buf.dtype, S_LAYOUT)
+    b_w = gl.convert_layout(b_w, register_a(O_LAYOUT))
     b_s = gl.zeros([b_o.shape[0], TILE_K], gl.float32, S_LAYOUT)
     k = tile(k_buf, count + 1, STAGES)
     take(turns, turn, W)
@@ -122,5 +128,5 @@ def pair(
     filled(k_bars, count + 2, STAGES, i_k > 0)
     b_o = wgmma_wait(0, deps=(b_o,))
     release(v_bars, count, STAGES)
-    b_o = b_o * gl.convert_layout(b_shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
+    b_o = b_o * column(b_shrink, O_LAYOUT)
     return b_o, pack(b_p, v_buf.dtype), b_top, b_sum

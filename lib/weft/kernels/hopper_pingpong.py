@@ -11,7 +11,7 @@ hands over; waits and hand-overs alternate. Warpgroup 0 begins, so it is one pha
 
 from weft.kernels.gluon import arrive, gl, jit, register_a, scores, wait, wgmma, wgmma_wait
 from weft.kernels.hopper_specialized import ready, release, write
-from weft.kernels.hopper_tile import hide, last_seen, place, softmax, span
+from weft.kernels.hopper_tile import column, hide, last_seen, place, softmax, span
 
 
 @jit
@@ -23,7 +23,7 @@ def take(turns, turn, W: gl.constexpr):
 
 @jit
 def hand_over(turns, GROUPS: gl.constexpr, W: gl.constexpr):
-    """The next warpgroup's turn, once all warps of this one have queued their products."""
+    """The next one's turn: all warps of this one have queued their products."""
     NEXT: gl.constexpr = (W + 1) % GROUPS
     arrive(turns.index(NEXT))
 
@@ -31,8 +31,8 @@ def hand_over(turns, GROUPS: gl.constexpr, W: gl.constexpr):
 @jit
 def consume(
     out, bufs, bars, sizes,
-    CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
-    W: gl.constexpr,
+    CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
+    GROUPS: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """Warpgroup W: the order of version 2, and no product out of turn."""
     scale = out[2]
@@ -43,19 +43,21 @@ def consume(
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
     O_LAYOUT: gl.constexpr = scores(4, K)
+    ROW: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     q = q_buf.index(W).reshape([ROWS, K])
     count = 0
     turn = 0
     done = 0
-    for i in range(gl.program_id(0), heads * gl.cdiv(T, GROUPS * ROWS), gl.num_programs(0)):
+    pieces = heads * gl.cdiv(T, GROUPS * ROWS)
+    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
         tiles, full = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)
         first += W * ROWS
         o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
         b_o = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
-        b_top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
-        b_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))
+        b_top = gl.full([ROWS], float("-inf"), gl.float32, ROW)
+        b_sum = gl.zeros([ROWS], gl.float32, ROW)
         b_s = gl.zeros([ROWS, TILE_K], gl.float32, S_LAYOUT)
         wait(q_bars[0].index(W), done & 1)
         take(turns, turn, W)
@@ -69,7 +71,7 @@ def consume(
             if tiles - 1 - j >= full:
                 b_s = hide(b_s, o_last, tiles - 1 - j, S_LAYOUT)
             b_p, b_top, b_sum, b_shrink = softmax(b_s, b_top, b_sum, scale)
-            b_o = b_o * gl.convert_layout(b_shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
+            b_o = b_o * column(b_shrink, O_LAYOUT)
             b_p = gl.convert_layout(b_p.to(v_buf.dtype), register_a(O_LAYOUT))
             v = ready(v_bars, v_buf, count, STAGES)
             take(turns, turn, W)

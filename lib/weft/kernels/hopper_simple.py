@@ -21,7 +21,16 @@ from weft.kernels.gluon import (
     wgmma,
     wgmma_wait,
 )  # fmt: skip
-from weft.kernels.hopper_tile import SIZES, finish, hide, last_seen, place, softmax, span
+from weft.kernels.hopper_tile import (
+    SIZES,
+    column,
+    finish,
+    hide,
+    last_seen,
+    place,
+    softmax,
+    span,
+)  # fmt: skip
 
 
 @jit(do_not_specialize=SIZES)
@@ -73,7 +82,7 @@ def simple(
         if i_k >= full:
             b_s = hide(b_s, o_last, i_k, S_LAYOUT)
         b_p, b_top, b_sum, b_shrink = softmax(b_s, b_top, b_sum, scale)
-        b_o = b_o * gl.convert_layout(b_shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
+        b_o = b_o * column(b_shrink, O_LAYOUT)
         b_p = gl.convert_layout(b_p.to(v_desc.dtype), register_a(O_LAYOUT))
         wait(v_full.index(stage), i // STAGES & 1)
         v = v_buf.index(stage).reshape([TILE_K, K])
@@ -101,10 +110,11 @@ def load(
     k_desc, v_desc, k_full, v_full, k_buf, v_buf, i, i_b, i_g, tiles,
     TILE_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Ask for the i-th tile of keys and of values, from the right; for none where all are done."""
+    """Ask for the i-th tile of keys and values from the right, if there is one."""
     stage = i % STAGES
-    o_k = (tiles - 1 - i) * TILE_K
-    expect(k_full.index(stage), k_desc.block_type.nbytes, pred=i < tiles)
-    tma_load(k_desc, [i_b, o_k, i_g, 0], k_full.index(stage), k_buf.index(stage), pred=i < tiles)
-    expect(v_full.index(stage), v_desc.block_type.nbytes, pred=i < tiles)
-    tma_load(v_desc, [i_b, o_k, i_g, 0], v_full.index(stage), v_buf.index(stage), pred=i < tiles)
+    more = i < tiles
+    at = [i_b, (tiles - 1 - i) * TILE_K, i_g, 0]
+    expect(k_full.index(stage), k_desc.block_type.nbytes, pred=more)
+    tma_load(k_desc, at, k_full.index(stage), k_buf.index(stage), pred=more)
+    expect(v_full.index(stage), v_desc.block_type.nbytes, pred=more)
+    tma_load(v_desc, at, v_full.index(stage), v_buf.index(stage), pred=more)

@@ -35,7 +35,16 @@ from weft.kernels.gluon import (
     wgmma_wait,
     workers,
 )  # fmt: skip
-from weft.kernels.hopper_tile import SIZES, finish, hide, last_seen, place, softmax, span
+from weft.kernels.hopper_tile import (
+    SIZES,
+    column,
+    finish,
+    hide,
+    last_seen,
+    place,
+    softmax,
+    span,
+)  # fmt: skip
 
 
 @jit(do_not_specialize=SIZES)
@@ -95,9 +104,10 @@ def consumer(
 @jit
 def produce(
     descs, bufs, bars, sizes,
-    CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
+    CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
+    GROUPS: gl.constexpr,
 ):  # fmt: skip
-    """The loader: each piece of work's Q, then keys and values from the right to the left."""
+    """The loader: each piece of work's Q, then keys and values, from the right."""
     q_desc, k_desc, v_desc = descs
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
@@ -105,13 +115,15 @@ def produce(
     ROWS: gl.constexpr = q_desc.block_type.shape[1]
     count = 0  # tiles of keys so far
     done = 0  # pieces of work so far
-    for i in range(gl.program_id(0), heads * gl.cdiv(T, GROUPS * ROWS), gl.num_programs(0)):
+    pieces = heads * gl.cdiv(T, GROUPS * ROWS)
+    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
         for w in gl.static_range(GROUPS):
+            at = [i_b, first + w * ROWS, i_h, 0]
             wait(q_bars[1].index(w), (done & 1) ^ 1)
             expect(q_bars[0].index(w), q_desc.block_type.nbytes)
-            tma_load(q_desc, [i_b, first + w * ROWS, i_h, 0], q_bars[0].index(w), q_buf.index(w))
+            tma_load(q_desc, at, q_bars[0].index(w), q_buf.index(w))
         tiles = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)[0]
         for j in range(tiles):
             at = [i_b, (tiles - 1 - j) * TILE_K, i_h // R, 0]
@@ -158,10 +170,10 @@ def release(bars, count, STAGES: gl.constexpr):
 @jit
 def consume(
     out, bufs, bars, sizes,
-    CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
-    W: gl.constexpr,
+    CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
+    GROUPS: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
-    """Warpgroup W, in the order of the formula: scores, softmax, output, and wait for each."""
+    """Warpgroup W, in the order of the formula, and each product is waited for."""
     o_desc, p_lse, scale = out
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
@@ -170,18 +182,20 @@ def consume(
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
     O_LAYOUT: gl.constexpr = scores(4, K)
+    ROW: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     q = q_buf.index(W).reshape([ROWS, K])
     count = 0
     done = 0
-    for i in range(gl.program_id(0), heads * gl.cdiv(T, GROUPS * ROWS), gl.num_programs(0)):
+    pieces = heads * gl.cdiv(T, GROUPS * ROWS)
+    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
         i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
         tiles, full = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)
         first += W * ROWS
         o_last = last_seen(first, S, lead, CAUSAL, ROWS, S_LAYOUT)
         b_o = gl.zeros([ROWS, K], gl.float32, O_LAYOUT)
-        b_top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
-        b_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))
+        b_top = gl.full([ROWS], float("-inf"), gl.float32, ROW)
+        b_sum = gl.zeros([ROWS], gl.float32, ROW)
         b_s = gl.zeros([ROWS, TILE_K], gl.float32, S_LAYOUT)
         wait(q_bars[0].index(W), done & 1)
         for j in range(tiles):
@@ -192,7 +206,7 @@ def consume(
             if tiles - 1 - j >= full:
                 b_s = hide(b_s, o_last, tiles - 1 - j, S_LAYOUT)
             b_p, b_top, b_sum, b_shrink = softmax(b_s, b_top, b_sum, scale)
-            b_o = b_o * gl.convert_layout(b_shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
+            b_o = b_o * column(b_shrink, O_LAYOUT)
             b_p = gl.convert_layout(b_p.to(v_buf.dtype), register_a(O_LAYOUT))
             v = ready(v_bars, v_buf, count, STAGES)
             b_o = wgmma(b_p, v, b_o, is_async=True)
@@ -209,7 +223,7 @@ def write(
     out, q_buf, b_o, b_top, b_sum, i_b, i_h, first, T, H,
     O_LAYOUT: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
-    """Rows of O and their log-sum-exp, through the place where Q lay: nobody needs it any more."""
+    """Rows of O and their log-sum-exp, through where Q lay: nobody needs it any more."""
     o_desc, p_lse, _ = out
     b_top = gl.convert_layout(b_top, gl.SliceLayout(1, O_LAYOUT))
     b_sum = gl.convert_layout(b_sum, gl.SliceLayout(1, O_LAYOUT))

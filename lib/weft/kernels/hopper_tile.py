@@ -62,8 +62,8 @@ def last_seen(first, S, lead, CAUSAL: gl.constexpr, ROWS: gl.constexpr, LAYOUT: 
 def hide(b_s, o_last, i_k, LAYOUT: gl.constexpr):
     """-inf for the scores of keys that a query does not see.
 
-    A thread's columns share bits 1 and 2 of their number. Taken to the other side, they leave
-    numbers that are known when the code is made, and that take no register.
+    A thread's columns share bits 1 and 2 of their number. Taken to the other side, they
+    leave numbers that are known when the code is made, and that take no register.
     """
     o_k = gl.arange(0, b_s.shape[1], gl.SliceLayout(0, LAYOUT))
     o_lane = o_k & 6
@@ -73,15 +73,22 @@ def hide(b_s, o_last, i_k, LAYOUT: gl.constexpr):
 
 @jit
 def softmax(b_s, b_top, b_sum, scale):
-    """Weights of a tile of scores; largest score and sum so far; by how much older sums shrink.
+    """Weights of a tile; top score and sum so far; by how much older sums shrink.
 
-    A row that has seen nothing yet keeps -inf and is compared with 0, for -inf - -inf is NaN.
+    A row that has seen nothing yet keeps -inf and is compared with 0, for -inf less
+    -inf is NaN.
     """
     b_new = gl.maximum(b_top, gl.max(b_s, 1) * scale)
     b_ref = gl.where(b_new == float("-inf"), 0.0, b_new)
     b_p = gl.exp2(b_s * scale - b_ref[:, None])
     b_shrink = gl.exp2(b_top - b_ref)
     return b_p, b_new, b_sum * b_shrink + gl.sum(b_p, 1), b_shrink
+
+
+@jit
+def column(b, LAYOUT: gl.constexpr):
+    """A number for each row, as it is wanted beside a tile of that layout."""
+    return gl.convert_layout(b, gl.SliceLayout(1, LAYOUT))[:, None]
 
 
 @jit

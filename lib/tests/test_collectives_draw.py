@@ -1,0 +1,257 @@
+"""Pictures of collectives: cells, arrows, wires and curves are what the plan and the boxes say."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+
+import pytest
+
+from weft.plan import collectives as plan
+from weft.plan import explore_collectives as explore
+from weft.plan.collectives import STEPS, seconds
+from weft.plan.collectives_boxes import BOXES
+from weft.plan.collectives_check import play
+from weft.plan.collectives_price import crossover
+from weft.plan.draw_collectives import PARTIAL, WHOLE, film_svg, step_svg
+from weft.plan.draw_collectives_boxes import CARD, GPU, SWITCH, box_svg
+from weft.plan.draw_collectives_times import binary, curves_svg, times_svg
+from weft.plan.hardware import LINKS
+from weft.plan.svg import measure
+
+SVG = "{http://www.w3.org/2000/svg}"
+PHONE = 360  # what a page of 390 pixels leaves
+CASES = [(name, n) for name in STEPS for n in (1, 2, 3, 5)]
+
+
+def parse(picture):
+    return ElementTree.fromstring(picture)
+
+
+def tips(root):
+    """What hovering over each mark shows, with the mark."""
+    firsts = ((mark, mark[0]) for mark in root.iter() if len(mark))
+    return [(mark, first.text) for mark, first in firsts if first.tag == f"{SVG}title"]
+
+
+def told(root):
+    return root.find(f"{SVG}desc").text
+
+
+def words(root):
+    return [text.text for text in root.iter(f"{SVG}text")]
+
+
+def inside(root):
+    """Nothing is drawn, or written, beyond the picture's edges, and a phone can show it."""
+    wide, high = map(float, root.get("viewBox").split()[2:])
+    sizes, anchors = {}, {}
+    for group in root.iter():
+        for mark in group:
+            sizes[mark] = group.get("font-size") or 12
+            anchors[mark] = group.get("text-anchor") or "start"
+    for text in root.iter(f"{SVG}text"):
+        size = float(text.get("font-size") or sizes[text])
+        room = 0.8 * measure(text.text, size)
+        anchor = text.get("text-anchor") or anchors[text]
+        left = float(text.get("x")) - {"start": 0, "middle": room / 2, "end": room}[anchor]
+        assert left >= -2 and left + room <= wide + 2, text.text
+        assert 0 < float(text.get("y")) <= high
+    for rect in root.iter(f"{SVG}rect"):
+        x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
+        assert x >= -0.01 and x + w <= wide + 0.01 and y >= 0 and y + h <= high + 0.01
+    for circle in root.iter(f"{SVG}circle"):
+        x, y, r = (float(circle.get(side)) for side in ("cx", "cy", "r"))
+        assert r <= x <= wide - r and r <= y <= high - r
+    least = re.search(r"min-width:(\d+)px", root.get("style"))
+    assert int(least[1]) <= PHONE or wide > 480
+    return root
+
+
+def cells(root):
+    """(rank, piece) -> (whose data, colour) for the cells with something in them, and counts."""
+    found = Counter()
+    for mark, tip in tips(root):
+        match = re.fullmatch(r"rank (\d+), piece (\d+): the data of ranks? ([\d, ]+)", tip)
+        if match:
+            whose = tuple(map(int, match[3].split(", ")))
+            full = mark.get("fill") == WHOLE.paint()["fill"]
+            found[int(match[1]), int(match[2]), whose, full] += 1
+    return found
+
+
+def expected(steps, held):
+    most = steps.n if steps.op in ("all_reduce", "reduce_scatter") else 1
+    return Counter(
+        (rank, piece, tuple(sorted(bag)), bag.total() == most)
+        for rank, copies in enumerate(held)
+        for piece, bag in copies.items()
+    )
+
+
+# --- who holds what -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "n"), CASES)
+def test_a_film_has_every_copy_after_every_step(name, n):
+    steps = STEPS[name](n)
+    root = inside(parse(film_svg(steps)))
+    states = play(steps)
+    total = sum((expected(steps, held) for held in states), Counter())
+    assert cells(root) == total
+    titles = [text for text in words(root) if re.fullmatch(r"start|step \d+", text)]
+    assert titles == ["start", *(f"step {i}" for i in range(1, len(states)))]
+
+
+@pytest.mark.parametrize(("name", "n"), CASES)
+def test_a_step_has_its_messages_and_what_is_held_after_it(name, n):
+    steps = STEPS[name](n)
+    for at in range(len(steps) + 1):
+        root = inside(parse(step_svg(steps, at)))
+        assert cells(root) == expected(steps, play(steps)[at])
+        arrows = Counter()
+        for _, tip in tips(root):
+            match = re.fullmatch(r"rank (\d+) (adds to|gives) rank (\d+): piece ([\d, ]+)", tip)
+            if match:
+                for piece in match[4].split(", "):
+                    arrows[int(match[1]), int(match[3]), int(piece), match[2] == "adds to"] += 1
+        assert arrows == Counter(map(tuple, steps[at - 1] if at else []))
+
+
+def test_an_arrow_points_at_its_target():
+    root = parse(step_svg(plan.tree_all_reduce(5), 1))  # 1 to 0, 3 to 2 in step 1; 4 waits
+    circles = [(float(c.get("cx")), float(c.get("cy"))) for c in root.iter(f"{SVG}circle")]
+    arrows = [(mark, tip) for mark, tip in tips(root) if "adds to" in tip]
+    assert [tip for _, tip in arrows] == [
+        "rank 1 adds to rank 0: piece 0", "rank 3 adds to rank 2: piece 0",
+    ]  # fmt: skip
+    for mark, tip in arrows:
+        source, target = map(int, re.findall(r"rank (\d+)", tip))
+        numbers = [float(x) for x in re.findall(r"-?[\d.]+", mark.get("d"))]
+        for (x, y), rank in ((numbers[:2], source), (numbers[2:4], target)):
+            near = min(range(5), key=lambda r: (circles[r][0] - x) ** 2 + (circles[r][1] - y) ** 2)
+            assert near == rank
+
+
+def test_what_is_said_to_those_who_do_not_see():
+    text = told(parse(step_svg(plan.ring_reduce_scatter(3), 2)))
+    assert "Rank 0 adds its piece 1 to rank 1's, rank 1 adds its piece 2" in text
+    assert text.endswith("finished pieces by rank: 1, 1, 1.")
+    text = told(parse(film_svg(plan.ring_all_gather(3))))
+    assert "Step 1: rank 0 gives piece 0 to rank 1" in text
+    assert "finished pieces by rank: 2, 2, 2." in text
+
+
+def test_colours_are_named_in_the_legend():
+    sums = words(parse(film_svg(plan.ring_all_reduce(3))))
+    assert {"part of the sum", "the sum of all", "just came"} <= set(sums)
+    gathers = words(parse(film_svg(plan.ring_all_gather(3))))
+    assert "has it" in gathers and "part of the sum" not in gathers
+    assert PARTIAL.hexadecimal != WHOLE.hexadecimal
+
+
+@pytest.mark.parametrize("at", [-1, 5, True, 1.5])
+def test_steps_that_are_none(at):
+    with pytest.raises(ValueError, match=r"at is .*, must be a step from 0 to 4"):
+        step_svg(plan.ring_all_reduce(3), at)
+
+
+# --- boxes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(BOXES))
+def test_wires_of_a_box(name):
+    box = BOXES[name]
+    root = inside(parse(box_svg(box)))
+    shown = min(8, box.gpus) if box.gpus <= 8 else 6
+    kinds = Counter(rect.get("fill") for rect in root.iter(f"{SVG}rect"))
+    for colour, count in ((SWITCH, box.switches), (GPU, shown), (CARD, shown)):
+        assert kinds[colour.paint()["fill"]] == count + 1  # and one in the legend
+    widths = [line.get("stroke-width") for line in root.iter(f"{SVG}line")]
+    wires = [float(width) for width in widths if width]
+    assert len(wires) == shown * box.switches
+    assert sum(wires) == pytest.approx(0.6 * shown * box.lanes)
+    assert ("add up" in " ".join(words(root))) == box.reduces
+    assert any("66 more" in text for text in words(root)) == (box.gpus == 72)
+    assert f"{box.lanes} NVLinks" in told(root)
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+def test_one_rank_has_no_curves():
+    with pytest.raises(ValueError, match="n is 1, must be at least 2"):
+        times_svg(1, LINKS["ib-ndr"])
+
+
+@pytest.mark.parametrize(("n", "link"), [(2, "pcie4"), (7, "nvlink4"), (512, "ib-hdr")])
+def test_the_dots_are_at_the_formulas_times(n, link):
+    kinds = "ring", "tree", "in_network"
+    root = inside(parse(times_svg(n, LINKS[link], 2**22, in_network=True)))
+    at = {tip.split(", ")[0]: tip.split(": ")[1] for _, tip in tips(root)}
+    for kind, name in zip(kinds, ("ring", "tree", "switch adds"), strict=True):
+        number, unit = at[name].split()
+        scale = {"s": 1, "ms": 1e-3, "µs": 1e-6}[unit]
+        right = seconds("all_reduce", 2**22, n, LINKS[link], kind)
+        assert float(number) * scale == pytest.approx(right, rel=1e-3)
+    dots = [float(circle.get("cy")) for circle in root.iter(f"{SVG}circle")]
+    times = [seconds("all_reduce", 2**22, n, LINKS[link], kind) for kind in kinds]
+    assert sorted(range(3), key=lambda i: -dots[i]) == sorted(range(3), key=lambda i: times[i])
+    meets = f"meet at {binary(crossover(n, LINKS[link]))}"
+    assert (meets in told(root)) == (n > 2)
+
+
+@pytest.mark.parametrize("nbytes", [1, 2**40])
+def test_sizes_beyond_the_picture(nbytes):
+    with pytest.raises(ValueError, match="nbytes is"):
+        curves_svg({"ring": lambda size: 1e-6 * size}, nbytes, "")
+
+
+# --- sliders --------------------------------------------------------------------------------------
+
+
+def summary(html):
+    last = html.partition("<p class='weft-summary'>")[2]
+    return re.sub(r"<[^>]+>", "", last).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_holding_shows_every_step(name):
+    for n in (1, 2, 5):
+        for step in (0, 1, 40):
+            html = explore.holding(algorithm=name, n=n, step=step)
+            inside(parse(re.search(r"<svg.*</svg>", html, re.S)[0]))
+            assert f"of {len(STEPS[name](n))}." in summary(html)
+
+
+def test_holding_says_what_is_sent():
+    assert "sent 1.5 times the data" in summary(explore.holding(algorithm="ring_all_reduce", n=4))
+    assert "sent 0.75 times the data" in summary(explore.holding(algorithm="all_to_all", n=4))
+    assert "sent 1 to 2 times" in summary(explore.holding(algorithm="tree_all_reduce", n=4))
+
+
+def test_crossing_and_rails():
+    text = summary(explore.crossing(link="ib-ndr", n=6, size=24))
+    assert "16 MiB on 64 ranks" in text and "from 7.587 MiB on" in text
+    assert "switch" in summary(explore.crossing(link="nvlink4", n=3, size=24))
+    assert "The ring never loses" in summary(explore.crossing(link="pcie5", n=1, size=20))
+    text = summary(explore.rails(box="dgx-a100", nodes=4, size=30))
+    assert "1 GiB on 32 GPUs" in text
+    assert "1 times as fast" in summary(explore.rails(box="nvl72", nodes=1, size=20))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: explore.holding(algorithm="gossip"), "algorithm is"),
+        (lambda: explore.holding(n=0), "n is 0"),
+        (lambda: explore.holding(step=-1), "at is -1"),
+        (lambda: explore.crossing(link="string"), "link is"),
+        (lambda: explore.crossing(size=0), "size is 0"),
+        (lambda: explore.crossing(size=60), "nbytes is"),
+        (lambda: explore.rails(box="shoe"), "box is"),
+        (lambda: explore.rails(nodes=0), "nodes is 0"),
+    ],
+)
+def test_sliders_say_why_there_is_nothing(call, words):
+    html = call()
+    assert "There is no picture" in html and words in html

@@ -1,0 +1,405 @@
+"""Collectives as steps: right sums for every n, closed forms equal counts, wrong plans caught."""
+
+from collections import Counter
+from fractions import Fraction
+from itertools import permutations
+from math import ceil, log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.plan import collectives as plan
+from weft.plan.collectives import STEPS, Send, Steps, bus_factor, seconds, volume
+from weft.plan.collectives_boxes import BOXES, Cluster
+from weft.plan.collectives_check import begin, check, play
+from weft.plan.collectives_price import (
+    ALGORITHMS,
+    OPS,
+    cost,
+    crossover,
+    hierarchical_seconds,
+    pieces,
+    sent,
+)
+from weft.plan.hardware import LINKS, Link
+
+WIRE = Link("wire", bandwidth=2.0**20, latency=2.0**-7)  # exact in binary
+FREE = Link("free", bandwidth=3.0, latency=0.0)
+SLOW = Link("slow", bandwidth=2.0**16, latency=2.0**-3)
+GRID = [(name, n) for name in STEPS for n in range(1, 10)]
+
+
+def pairs(steps):
+    return [(send.source, send.target) for step in steps for send in step]
+
+
+# --- they do what they are for --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "n"), GRID)
+def test_every_rank_ends_with_what_it_should(name, n):
+    steps = STEPS[name](n)
+    assert isinstance(steps, list)
+    assert (steps.n, bool(steps)) == (n, n > 1)
+    assert all(isinstance(send, Send) for step in steps for send in step)
+    assert all(step for step in steps)
+    check(steps)
+
+
+@pytest.mark.parametrize("nodes", range(1, 6))
+@pytest.mark.parametrize("local", range(1, 6))
+def test_hierarchies_of_any_shape(nodes, local):
+    steps = plan.hierarchical_all_reduce(nodes, local)
+    check(steps)
+    assert len(steps) == 2 * (local - 1) + 2 * (nodes - 1)
+    between = Counter(s for s, t in pairs(steps) if s // local != t // local)
+    # Each rank sends 2 (nodes - 1) pieces of nodes * local to other nodes, on a rail of its own.
+    assert all(between[r] == 2 * (nodes - 1) for r in range(nodes * local))
+    assert all(s % local == t % local for s, t in pairs(steps) if s // local != t // local)
+
+
+def test_after_a_nodes_own_steps_each_rank_has_one_share_of_its_sum():
+    nodes, local = 3, 4
+    held = play(plan.hierarchical_all_reduce(nodes, local))[local - 1]
+    for node in range(nodes):
+        mates = Counter(range(node * local, (node + 1) * local))
+        for i in range(local):
+            whole = [c for c, bag in held[node * local + i].items() if bag == mates]
+            assert whole == [i * nodes + j for j in range(nodes)]
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+def test_any_root_and_any_number_of_pieces(n):
+    for root in range(n):
+        check(plan.tree_broadcast(n, root))
+        for cut in (1, 2, 5):
+            steps = plan.broadcast(n, root, cut)
+            check(steps)
+            assert len(steps) == (n - 2 + cut if n > 1 else 0)
+    for rounds in (1, 2, 4):
+        check(plan.direct_all_reduce(n, rounds))
+
+
+@pytest.mark.parametrize("n", range(2, 10))
+def test_numbers_of_steps(n):
+    deep = ceil(log2(n))
+    lengths = {name: len(make(n)) for name, make in STEPS.items()}
+    assert lengths == {
+        "ring_all_reduce": 2 * (n - 1), "tree_all_reduce": 2 * deep, "direct_all_reduce": 2,
+        "ring_reduce_scatter": n - 1, "ring_all_gather": n - 1, "all_to_all": n - 1,
+        "broadcast": n - 1, "tree_broadcast": deep,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("n", range(2, 8))
+@pytest.mark.parametrize(
+    "name", ["ring_all_reduce", "ring_reduce_scatter", "ring_all_gather", "all_to_all"]
+)
+def test_in_each_step_every_rank_sends_one_piece_and_gets_one(name, n):
+    for step in STEPS[name](n):
+        assert sorted(send.source for send in step) == list(range(n))
+        assert sorted(send.target for send in step) == list(range(n))
+    if name != "all_to_all":
+        assert set(pairs(STEPS[name](n))) == {(r, (r + 1) % n) for r in range(n)}
+    else:
+        assert sorted(pairs(STEPS[name](n))) == list(permutations(range(n), 2))
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_what_a_ring_never_sends(n):
+    """The reduce-scatter no rank's own piece, the all-gather none that the right one began with."""
+    for make, less in ((plan.ring_reduce_scatter, 0), (plan.ring_all_gather, 1)):
+        for r in range(n):
+            mine = [send.chunk for step in make(n) for send in step if send.source == r]
+            assert sorted(mine) == [c for c in range(n) if c != (r + less) % n]
+
+
+# --- wrong plans are caught -----------------------------------------------------------------------
+
+
+def altered(steps, change):
+    other = Steps(steps.op, steps.n, steps.pieces, [list(step) for step in steps], steps.root)
+    change(other)
+    return other
+
+
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_a_lost_send_is_noticed(name):
+    steps = STEPS[name](5)
+    for at, step in enumerate(steps):
+        for i in range(len(step)):
+            with pytest.raises(ValueError, match=r"rank|step"):
+                check(altered(steps, lambda s, at=at, i=i: s[at].pop(i)))
+
+
+@pytest.mark.parametrize("name", ["ring_all_reduce", "tree_all_reduce", "ring_reduce_scatter"])
+def test_a_copy_where_a_sum_belongs_is_noticed(name):
+    steps = STEPS[name](4)
+    for at, step in enumerate(steps):
+        if step[0].reduce:
+            copy = step[0]._replace(reduce=False)
+            with pytest.raises(ValueError, match=r"0 times, not 1|not all that comes"):
+                check(altered(steps, lambda s, at=at, copy=copy: s[at].__setitem__(0, copy)))
+
+
+def test_a_piece_added_twice_is_named():
+    steps = plan.ring_reduce_scatter(3)
+    again = altered(steps, lambda s: s.append([Send(1, 2, 2, True)]))
+    with pytest.raises(ValueError, match=r"rank 2 .* piece 2: .* rank 0 is in it 2 times, not 1"):
+        check(again)
+
+
+@pytest.mark.parametrize(
+    ("send", "words"),
+    [
+        (Send(0, 3, 0, False), "step 0: 0→3:0 names rank 3 of 3"),
+        (Send(1, 1, 1, False), "is a message to itself"),
+        (Send(0, 1, 2, False), "rank 0 has no such piece yet"),
+        (Send(0, 1, 0, True), "rank 1 has nothing to add it to"),
+    ],
+)
+def test_impossible_sends_are_named(send, words):
+    with pytest.raises(ValueError, match=words.replace("+", r"\+")):
+        play(Steps("all_gather", 3, 3, [[send]]))
+
+
+def test_two_copies_to_one_place_are_a_race():
+    race = Steps("all_reduce", 3, 1, [[Send(0, 2, 0, False), Send(1, 2, 0, False)]])
+    with pytest.raises(ValueError, match="not all that comes to that piece"):
+        play(race)
+
+
+def test_a_send_carries_what_was_there_before_its_step():
+    swap = Steps("all_reduce", 2, 1, [[Send(0, 1, 0, True), Send(1, 0, 0, True)]])
+    check(swap)
+    assert play(swap)[0] == begin(swap)
+
+
+def test_what_is_no_plan():
+    with pytest.raises(ValueError, match=r"steps is a list, must be"):
+        check([[Send(0, 1, 0, True)]])
+    with pytest.raises(ValueError, match=r"op is 'gossip', must be one of all_reduce"):
+        check(Steps("gossip", 2, 2))
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**6), st.integers(1, 50))
+def test_pieces_are_even_and_complete(total, count):
+    cut = pieces(total, count)
+    assert sum(cut) == total
+    assert list(cut) == sorted(cut, reverse=True)
+    assert cut[0] - cut[-1] <= 1
+
+
+OF = {"all_reduce": "ring_all_reduce", "reduce_scatter": "ring_reduce_scatter",
+      "all_gather": "ring_all_gather", "all_to_all": "all_to_all"}  # fmt: skip
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+@pytest.mark.parametrize("op", OF)
+@pytest.mark.parametrize("nbytes", [0, 1, 64, 1000])
+def test_the_volume_is_the_mean_of_what_is_sent(op, n, nbytes):
+    steps = STEPS[OF[op]](n)
+    if op == "all_to_all":  # every rank has nbytes of its own, in n parts
+        amounts = pieces(nbytes, n) * n
+    else:
+        amounts = pieces(nbytes, n)
+    by_rank = sent(steps, amounts)
+    assert volume(op, nbytes, n) == pytest.approx(float(Fraction(sum(by_rank), n)), rel=1e-15)
+    if nbytes % n == 0:
+        assert set(by_rank) == {volume(op, nbytes, n)}
+        assert isinstance(volume(op, nbytes, n), int)
+
+
+def test_a_ring_sends_what_the_meter_counts():
+    """2 N - piece(r) - piece(r + 1): weft.meter's own formula for a ring."""
+    for n, total in [(3, 7), (4, 11), (5, 3), (7, 100)]:
+        cut = pieces(total, n)
+        got = sent(plan.ring_all_reduce(n), cut)
+        assert got == tuple(2 * total - cut[r] - cut[(r + 1) % n] for r in range(n))
+
+
+def test_a_broadcast_sends_all_of_it_from_all_but_the_last():
+    assert sent(plan.broadcast(4, 1, 3), (5, 5, 4)) == (0, 14, 14, 14)
+    assert volume("broadcast", 14, 4) == 14
+    assert volume("broadcast", 14, 1) == 0
+
+
+# --- seconds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+@pytest.mark.parametrize("link", [WIRE, FREE, LINKS["nvlink4"]], ids=lambda link: link.name)
+def test_closed_forms_are_what_is_counted(n, link):
+    S = 840 * n * 12  # divisible by every number of pieces below
+
+    def counted(steps, total=S, **more):
+        return pytest.approx(cost(steps, pieces(total, steps.pieces), link, **more), rel=1e-12)
+
+    assert seconds("all_reduce", S, n, link) == counted(plan.ring_all_reduce(n))
+    assert seconds("all_reduce", S, n, link, "tree") == counted(plan.tree_all_reduce(n))
+    assert seconds("all_reduce", S, n, link, "direct") == counted(plan.direct_all_reduce(n))
+    assert seconds("reduce_scatter", S, n, link) == counted(plan.ring_reduce_scatter(n))
+    assert seconds("all_gather", S, n, link) == counted(plan.ring_all_gather(n))
+    assert seconds("all_to_all", S, n, link) == counted(plan.all_to_all(n), total=n * S)
+    assert seconds("broadcast", S, n, link, "tree") == counted(plan.tree_broadcast(n))
+    for k in (1, 2, 3, 7):
+        chain = plan.broadcast(n, 0, k)
+        assert seconds("broadcast", S, n, link, rounds=k) == counted(chain)
+        switched = plan.direct_all_reduce(n, k)
+        assert seconds("all_reduce", S, n, link, "in_network", k) == counted(
+            switched, in_network=True
+        )
+
+
+@pytest.mark.parametrize(("nodes", "local"), [(1, 1), (1, 4), (3, 1), (2, 4), (3, 2), (4, 3)])
+def test_a_hierarchy_costs_both_rings(nodes, local):
+    S, n = 96 * nodes * local, nodes * local
+
+    def link(source, target):
+        return WIRE if source // local == target // local else SLOW
+
+    counted = cost(plan.hierarchical_all_reduce(nodes, local), pieces(S, n), link)
+    assert hierarchical_seconds(S, nodes, local, WIRE, SLOW) == pytest.approx(counted, rel=1e-12)
+    ring = cost(plan.ring_all_reduce(n), pieces(S, n), link)
+    if nodes > 1:  # the ring is as slow as its slowest link, all the way
+        assert ring == pytest.approx(seconds("all_reduce", S, n, SLOW), rel=1e-12)
+
+
+def test_uneven_pieces_cost_as_much_as_the_longest():
+    n, S = 5, 1003
+    long = pieces(S, n)[0]
+    counted = cost(plan.ring_all_reduce(n), pieces(S, n), WIRE)
+    assert counted == pytest.approx(seconds("all_reduce", n * long, n, WIRE), rel=1e-12)
+
+
+def test_without_latency_a_fine_chain_costs_one_way():
+    assert seconds("broadcast", 30, 7, FREE) == 10.0
+    assert seconds("all_reduce", 30, 5, FREE, "in_network") == pytest.approx(10 * 6 / 5)
+
+
+@pytest.mark.parametrize("op", ["broadcast", "all_reduce"])
+@pytest.mark.parametrize("nbytes", [1, 10**4, 10**8])
+def test_the_number_of_rounds_is_the_best(op, nbytes):
+    algorithm = "ring" if op == "broadcast" else "in_network"
+    for n in (2, 3, 8):
+        best = seconds(op, nbytes, n, WIRE, algorithm)
+        tried = [seconds(op, nbytes, n, WIRE, algorithm, k) for k in range(1, 400)]
+        assert best <= min(tried) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 64, 1000])
+def test_where_the_ring_overtakes_the_tree(n):
+    at = crossover(n, WIRE)
+    ring, tree = (seconds("all_reduce", at, n, WIRE, how) for how in ("ring", "tree"))
+    assert ring == pytest.approx(tree) or at == 0
+    for times, quicker in ((0.5, "tree"), (2, "ring")):
+        S = times * at + (times > 1)
+        got = {how: seconds("all_reduce", S, n, WIRE, how) for how in ("ring", "tree")}
+        assert got[quicker] <= min(got.values()) * (1 + 1e-12)
+
+
+def test_a_switch_that_adds_saves_nearly_half():
+    """2 (n - 1) / n against (n + 1) / n of the data, for each link."""
+    for n in (2, 8, 72):
+        ring, switch = (seconds("all_reduce", 840, n, FREE, how) for how in ("ring", "in_network"))
+        assert ring / switch == pytest.approx(2 * (n - 1) / (n + 1))
+
+
+# --- NCCL's factors -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 72])
+def test_bus_factors(n):
+    """The table of nccl-tests' doc/PERFORMANCE.md."""
+    assert bus_factor("all_reduce", n) == pytest.approx(2 * (n - 1) / n)
+    for op in ("reduce_scatter", "all_gather", "all_to_all"):
+        assert bus_factor(op, n) == pytest.approx((n - 1) / n)
+    assert bus_factor("broadcast", n) == bus_factor("reduce", n) == 1
+    assert bus_factor("all_reduce", n, "in_network") == pytest.approx((n - 1) / (n + 1))
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
+def test_the_bus_bandwidth_of_a_ring_is_its_links(op):
+    n, S = 7, 700
+    algbw = S / seconds(op, S, n, FREE)
+    assert algbw * bus_factor(op, n) == pytest.approx(FREE.bandwidth)
+
+
+# --- boxes ----------------------------------------------------------------------------------------
+
+
+def test_a_gpus_lanes_add_up():
+    for box in BOXES.values():
+        assert sum(box.wires) == box.lanes
+        assert len(box.wires) == box.switches
+        assert box.source
+    each = {name: 2 * box.inside.bandwidth / box.lanes for name, box in BOXES.items()}
+    # One NVLink carries 50 GB/s both ways together up to the fourth generation, then 100.
+    assert each == {"dgx-a100": 50e9, "dgx-h100": 50e9, "dgx-h200": 50e9, "nvl72": 100e9}
+
+
+def test_ranks_of_a_cluster():
+    pair = Cluster(BOXES["dgx-a100"], 3)
+    assert pair.n == 24
+    inside, outside = LINKS["nvlink3"], LINKS["ib-hdr"]
+    assert [pair.link(7, t) for t in (0, 8, 23)] == [inside, outside, outside]
+    flat = cost(plan.ring_all_reduce(24), pieces(24 * 10**6, 24), pair.link)
+    rails = cost(plan.hierarchical_all_reduce(3, 8), pieces(24 * 10**6, 24), pair.link)
+    assert flat > 4 * rails
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(STEPS))
+@pytest.mark.parametrize("n", [0, -1, 2.0, True, "3", None])
+def test_n_is_checked(name, n):
+    with pytest.raises(ValueError, match="n is "):
+        STEPS[name](n)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: volume("gossip", 1, 2), "op is 'gossip', must be one of all_reduce"),
+        (lambda: volume("all_reduce", -1, 2), "nbytes is -1, must be"),
+        (lambda: volume("all_reduce", float("nan"), 2), "nbytes is nan"),
+        (lambda: volume("all_reduce", True, 2), "nbytes is True"),
+        (lambda: volume("all_reduce", 1, 0), "n is 0"),
+        (lambda: bus_factor("all_gather", 2, "in_network"), "algorithm is 'in_network'"),
+        (lambda: seconds("reduce", 1, 2, WIRE), "algorithm is 'ring', must be one for reduce"),
+        (lambda: seconds("all_gather", 1, 2, WIRE, "tree"), "one for all_gather: ring, direct"),
+        (lambda: seconds("all_reduce", 1, 2, 5e9), "link is 5000000000.0, must be"),
+        (lambda: seconds("all_reduce", 1, 2, Link("no", 0.0, 1.0)), "link is Link.*above 0"),
+        (lambda: seconds("broadcast", 1, 3, WIRE, rounds=0), "rounds is 0"),
+        (lambda: plan.hierarchical_all_reduce(0, 2), "nodes is 0"),
+        (lambda: plan.hierarchical_all_reduce(2, 0), "local is 0"),
+        (lambda: plan.broadcast(3, 3), "root is 3, must be a rank from 0 to n - 1 = 2"),
+        (lambda: plan.tree_broadcast(3, -1), "root is -1"),
+        (lambda: plan.broadcast(3, 0, 0), "pieces is 0"),
+        (lambda: plan.direct_all_reduce(3, 0), "rounds is 0"),
+        (lambda: pieces(-1, 3), "total is -1"),
+        (lambda: pieces(1.5, 3), "total is 1.5"),
+        (lambda: pieces(3, 0), "count is 0"),
+        (lambda: sent(plan.ring_all_gather(3), (1, 2)), "amounts has 2 entries, must have 3"),
+        (lambda: cost(plan.ring_all_gather(3), (1, 2), WIRE), "amounts has 2 entries"),
+        (lambda: cost(plan.all_to_all(1), (1,), lambda *_: WIRE, True), "link is a function"),
+        (lambda: Cluster(BOXES["nvl72"], 0), "nodes is 0"),
+        (lambda: Cluster(BOXES["nvl72"], 1).link(0, 72), "rank is 72, must be from 0 to 71"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_every_operation_has_its_algorithms():
+    assert set(ALGORITHMS) == set(OPS) - {"reduce"}
+    for op, algorithms in ALGORITHMS.items():
+        for algorithm in algorithms:
+            assert seconds(op, 100, 1, WIRE, algorithm) == 0
+            assert seconds(op, 100, 3, WIRE, algorithm) > WIRE.latency

@@ -1,0 +1,137 @@
+"""FlashAttention-3's benchmark, small and interpreted: what it measures, not how fast that is."""
+
+import time
+from functools import partial
+from statistics import median
+
+import pytest
+import torch
+
+from weft.bench import attention as bench_attention
+from weft.bench import hopper as bench
+from weft.bench.attention import BEST, OURS, Sizes, accepted
+from weft.bench.hopper import EIGHT, JOBS, ROUNDED, SIXTEEN, VERSIONS, eight_bits, on_gpu
+from weft.ref.attention import attention as reference
+
+TINY = Sizes((8, 40), widths=(128,), tokens=40, hidden=256, repeats=2, square=32)
+
+
+class Watch:
+    """A clock for a processor: on_gpu runs there too, with interpreted kernels."""
+
+    device = "cpu"
+
+    def samples(self, calls):
+        times = {who: [] for who in calls}
+        for _ in range(TINY.repeats):
+            for who, call in calls.items():
+                start = time.perf_counter()
+                call()
+                times[who].append(time.perf_counter() - start)
+        return times
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def records(told):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        patch.setattr(bench_attention, "FLEX", ())
+        made = on_gpu(TINY, lambda *what: told.append(what), Watch())
+        return {record.name: record for record in made}
+
+
+NAMES = [f"{kind}, T = {length}" for kind in ("full", "causal") for length in (8, 40)]
+
+
+def test_there_is_a_record_for_each_question(records, told):
+    assert list(records) == [name for name in JOBS if not name.endswith(("-64", "-256"))]
+    assert {(r.topic, r.command, r.chip) for r in records.values()} == {
+        ("hopper", "weft bench hopper", "cpu")
+    }
+    assert "2 heads of width 128, 40 tokens" in records["hopper-forward-128"].title
+    shares = [done / total for done, total, _ in told]
+    assert shares == sorted(shares) and 0 <= shares[0] < shares[-1] < 1
+
+
+def test_every_width_of_the_full_size_has_a_forward_a_backward_and_eight_bits():
+    assert bench.SIZES.lengths == (512, 1024, 2048, 4096, 8192, 16384)
+    for width in bench.SIZES.widths:
+        assert {f"hopper-{what}-{width}" for what in ("forward", "backward", "fp8")} <= JOBS.keys()
+    assert {job.width for job in JOBS.values()} == {64, 128, 256} == set(bench.SIZES.widths)
+    for name, job in JOBS.items():
+        assert not name[-1].isdigit() or name.endswith(f"-{job.width}")
+
+
+def test_ceilings_are_a_copy_and_two_products(records):
+    found = [(r.name, r.who, r.unit) for r in records["hopper-roof"].results]
+    products = [("matmul", "torch", "FLOP/s"), ("matmul, e4m3", "torch", "FLOP/s")]
+    assert found == [("copy", "torch", "B/s"), *products]
+
+
+def test_all_versions_are_timed_in_turn(records):
+    rows = [(r.name, r.who) for r in records["hopper-versions"].results]
+    assert rows == [(name, who) for name in NAMES for who in VERSIONS]
+    assert all(len(r.samples) == 2 for r in records["hopper-versions"].results)
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_we_are_compared_with_the_best_peer(records, way):
+    record = records[f"hopper-{way}-128"]
+    assert list(dict.fromkeys(result.name for result in record.results)) == NAMES
+    for name in NAMES:
+        peers = [r for r in record.results if r.name == name and r.who not in (OURS, BEST)]
+        assert {"math", "flash"} <= {peer.who for peer in peers}
+        best = max(peers, key=lambda peer: peer.value)
+        ours = record.result(name, OURS)
+        ratio = median(a / b for a, b in zip(ours.samples, best.samples, strict=True))
+        assert record.result(name, BEST).value == ratio
+
+
+def test_eight_bits_are_compared_with_sixteen(records):
+    record = records["hopper-fp8-128"]
+    for name in NAMES:
+        both = (record.result(name, who).samples for who in (EIGHT, SIXTEEN))
+        ratio = median(a / b for a, b in zip(*both, strict=True))
+        assert record.result(name, f"{EIGHT} / {SIXTEEN}").value == ratio
+        assert record.result(name, ROUNDED).unit == "FLOP/s"
+
+
+def test_eight_bits_that_are_wrong_stop_the_benchmark(monkeypatch):
+    right = bench.hopper_fp8.attend
+    monkeypatch.setattr(
+        bench.hopper_fp8, "attend", lambda *given: (right(*given)[0] * 1.1, right(*given)[1])
+    )
+    with pytest.raises(AssertionError, match=r"FP8 is wrong by .* forward"):
+        eight_bits(Watch(), TINY._replace(lengths=(40,)), 128)
+
+
+def test_our_own_may_not_be_left_out():
+    def absent(*_):
+        raise RuntimeError("no such chip")
+
+    *qkv, do = bench_attention.inputs(TINY, 8, 128, "cpu")
+    faces = {"right": partial(reference, causal=True), "absent": absent}
+    assert list(accepted(faces, qkv, do, True, "forward", ours=["right"])) == ["right"]
+    with pytest.raises(RuntimeError, match="no such chip"):
+        accepted(faces, qkv, do, True, "forward", ours=faces)
+
+
+def test_without_a_hopper_gpu_there_is_nothing_to_time(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="this needs a Hopper GPU: torch sees no CUDA device"):
+        bench.bench(print)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A100")
+    with pytest.raises(ValueError, match=r"of compute capability 9\.0: A100 has 8\.0"):
+        bench.bench(print)

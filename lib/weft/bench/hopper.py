@@ -1,0 +1,145 @@
+"""FlashAttention-3 measured on a Hopper GPU: version by version, beside every peer, and in FP8.
+
+The clock, the peers and the check of what they compute are those of `weft.bench.attention`: all
+take the same random tensors and take turns, and a result that is wrong stops the benchmark.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from weft.bench.attention import CUDA, Clock, Sizes, accepted, beside_peers, ceilings, inputs, work
+from weft.bench.record import Record, Result
+from weft.kernels import hopper, hopper_fp8
+
+COMMAND = "weft bench hopper"
+SIZES = CUDA._replace(lengths=tuple(512 * 2**i for i in range(6)), repeats=15)
+VERSIONS: dict[str, Callable] = {
+    "simple": hopper.simple,
+    "specialized": hopper.specialized,
+    "pingpong": hopper.pingpong,
+    "overlapped": hopper.attention,
+}
+EIGHT, ROUNDED, SIXTEEN = "FP8", "FP8, rounding included", "bf16"
+WRONG_BY_EIGHT = 0.08  # relative error, root of the mean square; e4m3 makes about 0.05
+Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
+
+
+def bench(progress: Progress, sizes: Sizes = SIZES) -> Iterator[Record]:
+    """All records of the topic, one by one; ValueError where there is no Hopper GPU."""
+    if not torch.cuda.is_available():
+        raise ValueError("this needs a Hopper GPU: torch sees no CUDA device")
+    major, minor = torch.cuda.get_device_capability()
+    if major != 9:
+        name = torch.cuda.get_device_name()
+        raise ValueError(
+            f"this needs a Hopper GPU, of compute capability 9.0: {name} has {major}.{minor}"
+        )
+    return on_gpu(sizes, progress, Clock("cuda", sizes.warmup, sizes.repeats))
+
+
+def on_gpu(sizes: Sizes, progress: Progress, clock: Clock) -> Iterator[Record]:
+    """The jobs of these widths, in their order."""
+    jobs = {name: job for name, job in JOBS.items() if job.width in sizes.widths}
+    for i, (name, (measure, width, title)) in enumerate(jobs.items()):
+        progress(i, len(jobs), title)
+        if measure is not roof:
+            title += f", bf16, {sizes.hidden // width} heads of width {width}"
+            title += f", {sizes.tokens} tokens"
+        found = measure(clock, sizes, width)
+        yield Record.here(name, title, "hopper", COMMAND, found, clock.device)
+
+
+def roof(clock: Clock, sizes: Sizes, _: int) -> list[Result]:
+    """Bytes per second of a copy, and operations per second of a matmul in bf16 and in e4m3."""
+    found, n = ceilings(clock, sizes), sizes.square
+    a, b = (torch.randn(n, n, device=clock.device).to(torch.float8_e4m3fn) for _ in range(2))
+    one = torch.ones((), device=clock.device)
+    multiply = partial(torch._scaled_mm, a, b.T, one, one, out_dtype=torch.bfloat16)
+    (times,) = clock.samples({"torch": multiply}).values()
+    return [*found, Result.of("matmul, e4m3", "torch", "FLOP/s", [2 * n**3 / t for t in times])]
+
+
+def versions(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
+    """What each version of the forward pass reaches, causal and not."""
+    results = []
+    for name, causal, (*qkv, do) in cases(sizes, width, clock.device):
+        faces = {who: partial(face, causal=causal) for who, face in VERSIONS.items()}
+        calls = accepted(faces, qkv, do, causal, "forward", ours=faces)
+        for who, times in clock.samples(calls).items():
+            rates = [work(qkv[0], causal) / t for t in times]
+            results.append(Result.of(name, who, "FLOP/s", rates))
+    return results
+
+
+def forward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
+    """The last version beside all peers."""
+    return beside_peers(clock, sizes, width, "forward", hopper.attention)
+
+
+def backward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
+    """The gradients beside those of all peers."""
+    return beside_peers(clock, sizes, width, "backward", hopper.attention)
+
+
+@torch.no_grad()
+def eight_bits(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
+    """FP8 of tensors that are rounded already, FP8 with the rounding in plain torch, and bf16."""
+    results = []
+    for name, causal, (*qkv, do) in cases(sizes, width, clock.device):
+        qkv = [x.detach() for x in qkv]
+        rounded = hopper_fp8.quantize(*qkv, hopper_fp8.signs(width))
+        eight = {
+            EIGHT: partial(_attend, rounded, causal),
+            ROUNDED: partial(hopper_fp8.attention, causal=causal),
+        }
+        sixteen = {SIXTEEN: partial(hopper.attention, causal=causal)}
+        calls = accepted(eight, qkv, do, causal, "forward", eight, WRONG_BY_EIGHT)
+        calls |= accepted(sixteen, qkv, do, causal, "forward", sixteen)
+        rates = {
+            who: [work(qkv[0], causal) / t for t in times]
+            for who, times in clock.samples(calls).items()
+        }
+        results += [Result.of(name, who, "FLOP/s", values) for who, values in rates.items()]
+        ratios = [a / b for a, b in zip(rates[EIGHT], rates[SIXTEEN], strict=True)]
+        results.append(Result.of(name, f"{EIGHT} / {SIXTEEN}", "1", ratios))
+    return results
+
+
+def _attend(rounded: hopper_fp8.Quantized, causal: bool, q: Tensor, k: Tensor, _: Tensor) -> Tensor:
+    """The kernel alone, of numbers that have been rounded before."""
+    return hopper_fp8.attend(rounded, k.shape[1], causal, q.shape[3] ** -0.5, q.dtype)[0]
+
+
+def cases(sizes: Sizes, width: int, device: str) -> Iterator[tuple[str, bool, list[Tensor]]]:
+    """All that is timed at a width: its name, whether it is causal, and q, k, v and do."""
+    for causal in (False, True):
+        for length in sizes.lengths:
+            name = f"{'causal' if causal else 'full'}, T = {length}"
+            yield name, causal, inputs(sizes, length, width, device)
+
+
+class Job(NamedTuple):
+    """What makes a record."""
+
+    measure: Callable[[Clock, Sizes, int], list[Result]]
+    width: int
+    title: str
+
+
+JOBS = {  # the most telling first, for a run that is cut short
+    "hopper-roof": Job(roof, 128, "What this GPU reaches without attention: a copy, and matmuls"),
+    "hopper-forward-128": Job(forward, 128, "FlashAttention-3 forward"),
+    "hopper-backward-128": Job(backward, 128, "FlashAttention-3 backward"),
+    "hopper-versions": Job(versions, 128, "FlashAttention-3 forward, by version"),
+    "hopper-fp8-128": Job(eight_bits, 128, "FlashAttention-3 forward in FP8"),
+    "hopper-forward-64": Job(forward, 64, "FlashAttention-3 forward"),
+    "hopper-backward-64": Job(backward, 64, "FlashAttention-3 backward"),
+    "hopper-fp8-64": Job(eight_bits, 64, "FlashAttention-3 forward in FP8"),
+    "hopper-forward-256": Job(forward, 256, "FlashAttention-3 forward"),
+    "hopper-backward-256": Job(backward, 256, "FlashAttention-3 backward"),
+    "hopper-fp8-256": Job(eight_bits, 256, "FlashAttention-3 forward in FP8"),
+}

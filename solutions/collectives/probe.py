@@ -1,0 +1,85 @@
+"""What the tests of this topic share, and what runs for them beside the answers."""
+
+from pathlib import Path
+
+from weft.grade.worker import close, rank
+from weft.plan.collectives import Send, Steps
+from weft.plan.collectives_check import check
+
+RANKS = Path(__file__).with_name("ranks.py")
+
+
+def prepare() -> None:
+    """Close what the exercises ask for, before the answers are imported."""
+    plans = "ring_reduce_scatter ring_all_gather ring_all_reduce hierarchical_all_reduce _round"
+    plans += " tree_broadcast tree_all_reduce direct_all_reduce all_to_all broadcast"
+    close(*(f"weft.plan.collectives:{name}" for name in plans.split()))
+    close(*(f"weft.plan.collectives_price:{name}" for name in ("crossover", "seconds")))
+    close("weft.plan.explore_collectives", "weft.run.collectives")
+
+
+def on_ranks(answers, n, lengths, seed):
+    """Run the answers' run_ring on n real ranks; for each length what the ranks measured."""
+    _written(answers)
+    from weft.run.world import RankFailed, launch
+
+    arguments = (str(RANKS), answers.__file__, "one_rank", lengths, seed)
+    try:
+        ranks = launch(rank, n, *arguments, backend="gloo", timeout=80)
+        return [list(measured) for measured in zip(*ranks, strict=True)]
+    except RankFailed as failure:
+        if failure.cause == "NotImplementedError":
+            raise NotImplementedError from None
+        raise
+
+
+def _written(answers):
+    """Raise NotImplementedError for a stub, before torch is loaded and ranks are started."""
+    try:
+        answers.run_ring(0, 1, None, None)
+    except NotImplementedError:
+        raise
+    except Exception:
+        pass  # nothing can be done with no tensor
+
+
+# --- in the grader's process ----------------------------------------------------------------------
+
+
+def as_steps(case, answer, op, n, pieces, root=0):
+    """The answer as steps that do what they are for, or an AssertionError that says what not."""
+    if not isinstance(answer, list | tuple):
+        raise AssertionError(f"{case}: expected a list of steps, got {answer!r}")
+    steps = Steps(op, n, pieces, [_step(case, at, step) for at, step in enumerate(answer)], root)
+    for at, step in enumerate(steps):
+        for send in step:
+            if send.chunk not in range(pieces):
+                raise AssertionError(
+                    f"{case}: step {at}: {send} has no piece from 0 to {pieces - 1}"
+                )
+    try:
+        check(steps)
+    except ValueError as error:
+        raise AssertionError(f"{case}: {error}") from None
+    return steps
+
+
+def _step(case, at, step):
+    if not isinstance(step, list | tuple):
+        raise AssertionError(f"{case}: step {at}: expected a list of sends, got {step!r}")
+    for send in step:
+        whole = isinstance(send, list | tuple) and len(send) == 4
+        if not whole or not all(isinstance(x, int) for x in send):
+            raise AssertionError(
+                f"{case}: step {at}: expected (source, target, chunk, reduce), got {send!r}"
+            )
+    return [Send(*send[:3], bool(send[3])) for send in step]
+
+
+def sends_by_rank(steps, counts=lambda send: True):
+    """How many of the sends that count each rank makes."""
+    made = [0] * steps.n
+    for step in steps:
+        for send in step:
+            made[send.source] += counts(send)
+    return made

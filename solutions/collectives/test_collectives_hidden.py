@@ -1,0 +1,70 @@
+"""The hidden tests: 4 of the 20 points, on sizes drawn at random."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.grade import at_most, expect
+from weft.plan.collectives_price import seconds
+from weft.plan.hardware import Link
+
+pytestmark = pytest.mark.hidden
+
+
+@pytest.mark.points(
+    1, read="Think: a collective is a list of steps", hint="try n = 1 and odd n", seconds=30
+)
+@settings(max_examples=30)
+@given(n=st.integers(1, 12))
+def test_all_reduce_any(answers, probe, n):
+    """All-reduce on any number of ranks: right, within its bytes, and in time."""
+    case = f"all_reduce({n})"
+    steps = probe.as_steps(case, answers.all_reduce(n), "all_reduce", n, n)
+    for r, count in enumerate(probe.sends_by_rank(steps)):
+        at_most(f"{case}: pieces sent by rank {r}", count, 2 * (n - 1))
+    at_most(f"{case}: number of steps", len(steps), 2 * (n - 1))
+
+
+@pytest.mark.points(1, read="Trees", hint="try every root, and n that is no power of 2", seconds=30)
+@settings(max_examples=30)
+@given(n=st.integers(1, 20), data=st.data())
+def test_broadcast_any(answers, probe, n, data):
+    """Broadcast from any root: all are reached, once each, in as few steps as can be."""
+    root = data.draw(st.integers(0, n - 1))
+    case = f"broadcast({n}, root={root})"
+    steps = probe.as_steps(case, answers.broadcast(n, root), "broadcast", n, 1, root)
+    expect(f"{case}: messages", sum(map(len, steps)), n - 1)
+    at_most(f"{case}: number of steps", len(steps), (n - 1).bit_length())
+
+
+@pytest.mark.points(
+    1, read="Nodes and rails", hint="try one node, and one rank per node", seconds=30
+)
+@settings(max_examples=30)
+@given(nodes=st.integers(1, 4), local=st.integers(1, 5))
+def test_hierarchical_any(answers, probe, nodes, local):
+    """Nodes of any number and size: right, within the bytes between nodes, and in time."""
+    case, n = f"hierarchical({nodes}, {local})", nodes * local
+    steps = probe.as_steps(case, answers.hierarchical(nodes, local), "all_reduce", n, n)
+    out = probe.sends_by_rank(steps, lambda s: s.source // local != s.target // local)
+    for r, count in enumerate(out):
+        at_most(f"{case}: pieces that rank {r} sends to other nodes", count, 2 * (nodes - 1))
+    at_most(f"{case}: number of steps", len(steps), 2 * (local - 1) + 2 * (nodes - 1))
+
+
+@pytest.mark.points(1, read="What a message costs", hint="L is log2 n, rounded up", seconds=30)
+@settings(max_examples=30)
+@given(
+    n=st.integers(4, 3000),
+    latency=st.sampled_from([1e-6, 14e-6, 0.5]),
+    bandwidth=st.sampled_from([1e3, 25e9]),
+)
+def test_crossover_any(answers, n, latency, bandwidth):
+    """Crossover at any n: the tree wins below it, and the ring above."""
+    got = answers.crossover(n, latency, bandwidth)
+    link = Link("any", bandwidth, latency)
+    case = f"crossover({n}, {latency}, {bandwidth})"
+    at_most(f"{case}: bytes below 0", -got, 0)
+    for factor, slower, faster in ((0.99, "ring", "tree"), (1.01, "tree", "ring")):
+        slow, fast = (seconds("all_reduce", factor * got, n, link, x) for x in (slower, faster))
+        at_most(f"{case}: seconds by {faster} at {factor} of that", fast, slow)

@@ -1,0 +1,11 @@
+"""Every rank begins with its own piece, which then comes home one rank too early."""
+
+FAILS = [
+    "test_reduce_scatter_bytes",
+    "test_reduce_scatter_steps",
+    "test_reduce_scatter_sums",
+]
+
+
+def reduce_scatter(n):
+    return _ring(n, 0, True)

@@ -1,0 +1,21 @@
+"""Adds into the tensor that it was given."""
+
+FAILS = [
+    "test_run_ring",
+    "test_run_ring_bytes",
+    "test_run_ring_memory",
+]
+
+
+_with_copy = run_ring
+
+
+def run_ring(rank, n, tensor, exchange):
+    pieces = tensor.tensor_split(n)
+    for step in range(n - 1):
+        coming = pieces[(rank - 2 - step) % n]
+        coming += exchange(pieces[(rank - 1 - step) % n], len(coming))
+    for step in range(n - 1):
+        coming = pieces[(rank - 1 - step) % n]
+        coming.copy_(exchange(pieces[(rank - step) % n], len(coming)))
+    return tensor

@@ -1,0 +1,202 @@
+"""What runs for this topic's tests beside the answers: numbers, kernels, and the counting."""
+
+import importlib.util
+import os
+import pkgutil
+import sys
+from math import ceil
+
+NAN = float("nan")
+
+
+def warm() -> None:
+    """Import what is slow to import; without torch and Triton only `encode` and `walk` can run."""
+    # The interpreter counts what a kernel loads; it has to be asked for before Triton is there.
+    os.environ["TRITON_INTERPRET"] = "1"
+    if importlib.util.find_spec("torch") is None:
+        return
+    import torch
+
+    torch.set_num_threads(1)
+    if importlib.util.find_spec("triton"):
+        import weft.kernels  # noqa: F401
+
+
+def prepare() -> None:
+    """Close what the exercises ask for, before the answers are imported."""
+    from weft.grade.worker import close
+
+    close("weft.plan.precision", "weft.plan.precision_scale", "weft.plan.explore_precision")
+    close("weft.plan.draw_precision", "weft.plan.draw_precision_scale")
+    close("weft.nn.precision", *_modules("weft.ref"))
+    close(*_modules("weft.kernels", but=("compile", "interpret")))
+
+
+def _modules(package: str, but: tuple[str, ...] = ()) -> list[str]:
+    """The modules of a package, which need not be imported."""
+    folder = importlib.util.find_spec(package).submodule_search_locations
+    names = [module.name for module in pkgutil.iter_modules(folder)]
+    return [f"{package}.{name}" for name in names if name not in but]
+
+
+def encoded(answers, numbers: list[float], exponent: int, fraction: int) -> list:
+    """The bits of many numbers in one call."""
+    return [answers.encode(x, exponent, fraction) for x in numbers]
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def nudge(answers, n, BLOCK, seed=0, kind="any") -> dict:
+    """Run `nudge`: where it is wrong. Numbers of a `kind`: any, exact (of bf16), or odd."""
+    import torch
+
+    dice = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, generator=dice) * 2.0 ** torch.randint(-20, 20, (n,), generator=dice)
+    if kind == "exact":
+        x = x.bfloat16().float()
+    if kind == "odd":
+        bits = torch.tensor([0x7FFFFFFF, 0x7F800001, -1, 0x7F800000, -0x800000, 1])
+        x = bits.to(torch.int32).repeat(ceil(n / 6))[:n].view(torch.float32)
+    random = torch.randint(0, 65536, (n,), generator=dice, dtype=torch.int32)
+    if n > 1:
+        random[:2] = torch.tensor([0, 65535])
+    wide = x.view(torch.int32).long()
+    right = ((wide + random) // 65536 * 65536).to(torch.int32).view(torch.float32)
+    right = torch.where(x.isnan(), x, right)
+    named = {"x": x, "random": random, "y": torch.full((n,), NAN, dtype=torch.bfloat16)}
+    run(answers.nudge, (ceil(n / BLOCK),), named, (n, BLOCK))
+    return {"wrong": _wrong("y", named["y"], right.double(), 0.0, x)}
+
+
+def adam(answers, n, BLOCK, found=0, scale=1.0, seed=0, small=False, step=4) -> dict:
+    """Run `adam`: where it is wrong, and how often it loads and stores each number."""
+    import torch
+
+    dice = torch.Generator().manual_seed(seed)
+    master, mean, square = (torch.randn(n, generator=dice) for _ in range(3))
+    gradient = torch.randn(n, generator=dice)
+    gradient = (gradient * (1e-3 if small else 1.0)).half()
+    if small:
+        mean, square = mean * 0, square * 0
+    square = square.square()
+    lr, beta1, beta2, eps = 2.0**-11, 0.9, 0.99, 2.0**-40 if small else 1e-6
+    rise1, rise2 = 1 - beta1**step, 1 - beta2**step
+    named = {
+        "weight": master.bfloat16(), "gradient": gradient, "master": master, "mean": mean,
+        "square": square, "found": torch.tensor([found], dtype=torch.int32),
+    }  # fmt: skip
+    right = {name: x.double() for name, x in named.items()}
+    if not found:
+        g = right["gradient"] / scale
+        right["mean"] = beta1 * right["mean"] + (1 - beta1) * g
+        right["square"] = beta2 * right["square"] + (1 - beta2) * g * g
+        size = (right["square"] / rise2).sqrt() + eps
+        right["master"] = right["master"] - lr * (right["mean"] / rise1) / size
+    rest = (n, scale, lr, beta1, beta2, rise1, rise2, eps, BLOCK)
+    counts = run(answers.adam, (ceil(n / BLOCK),), named, rest)
+    wrong = None
+    for name in ("mean", "square", "master"):
+        wrong = wrong or _wrong(name, named[name], right[name], 2e-6)
+    wrong = wrong or _wrong("weight", named["weight"], named["master"].bfloat16().double(), 0.0)
+    numbers = "gradient", "master", "mean", "square"
+    return {
+        "wrong": wrong,
+        "loads": {name: counts.loads[name] / n for name in (*numbers, "weight")},
+        "stores": {name: counts.stores[name] / n for name in ("weight", *numbers[1:])},
+    }
+
+
+def _wrong(name: str, got, right, within: float, x=None) -> tuple | None:
+    """The first element that is off by more than a share of itself: its name, expected, got."""
+    got = got.double()
+    same = (got == right) | (got.isnan() & right.isnan())
+    off = ~((got - right).abs() <= within * right.abs() + within * 1e-6) & ~same
+    for i in off.nonzero().flatten().tolist()[:1]:
+        of = f" of {x[i].item():g}" if x is not None else ""
+        return f"{name}[{i}]{of}", right[i].item(), got[i].item()
+    return None
+
+
+def run(function, grid: tuple[int, ...], named: dict, rest: tuple) -> "Counted":
+    """Start a kernel with tensors and numbers; how many elements of each it loads and stores.
+
+    Each tensor lies between margins that hold NaN or a number that is none of ours, and takes its
+    place in `named`. Touching a margin, or memory elsewhere, is a MemoryError.
+    """
+    if "triton" not in sys.modules:
+        import weft.kernels  # noqa: F401
+    import triton
+    from triton.runtime import interpreter
+
+    margin, around = 256, {}
+    for name, x in named.items():
+        fill = NAN if x.is_floating_point() else 1 << 30
+        around[name] = x.new_full((x.numel() + 2 * margin,), fill)
+        named[name] = around[name][margin : margin + x.numel()].view(x.shape).copy_(x)
+    counts = Counted(interpreter._interpreter, named)
+    interpreter._interpreter = counts
+    try:
+        triton.jit(function)[grid](*named.values(), *rest)
+    except Exception as error:
+        while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+            error = error.__cause__  # the answer's own, from within the interpreter's
+        raise error from None
+    finally:
+        interpreter._interpreter = counts.real
+    return counts
+
+
+class Counted:
+    """Triton's interpreter of loads and stores, which counts and looks where they go."""
+
+    def __init__(self, real, named: dict):
+        self.real = real
+        self.loads, self.stores = dict.fromkeys(named, 0), dict.fromkeys(named, 0)
+        self.inside = {n: (x.data_ptr(), x.data_ptr() + x.nbytes) for n, x in named.items()}
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def load(self, pointers, mask, other, dtype):
+        self._count(self.loads, pointers, mask)
+        return self.real.load(pointers, mask, other, dtype)
+
+    def store(self, pointers, value, mask):
+        self._count(self.stores, pointers, mask)
+        return self.real.store(pointers, value, mask)
+
+    def _count(self, counts, pointers, mask):
+        touched = pointers[mask.astype(bool)]
+        left = touched.size
+        for name, (first, last) in self.inside.items():
+            count = int(((touched >= first) & (touched < last)).sum())
+            left -= count
+            counts[name] += count
+        if left:
+            raise MemoryError(f"the kernel touches {left} elements that are in none of its tensors")
+
+
+# --- in the grader's process ----------------------------------------------------------------------
+
+
+def check(case: str, report: dict) -> None:
+    """Fail with the first wrong element, expected beside got."""
+    if report["wrong"] is not None:
+        name, expected, got = report["wrong"]
+        raise AssertionError(f"{case}: {name}: expected {expected!r}, got {got!r}")
+
+
+def same_bits(case: str, numbers, got, format) -> None:
+    """Fail with the first number whose bits are not those of the format; any NaN will do."""
+    for x, bits in zip(numbers, got, strict=True):
+        right = format.encode(x)
+        if x != x and isinstance(bits, int) and 0 <= bits < 2**format.bits:
+            value = format.decode(bits)
+            bits = right if value != value else bits
+        if bits != right or isinstance(bits, bool):
+            shown = f"{bits:#x}" if isinstance(bits, int) else repr(bits)
+            sizes = f"{format.exponent}, {format.fraction}"
+            raise AssertionError(
+                f"{case}: encode({x!r}, {sizes}): expected {right:#x}, got {shown}"
+            )
