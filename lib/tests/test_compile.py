@@ -41,8 +41,10 @@ def passes(target):
 def face(): pass
 def broken(): pass
 def stranger(): pass
+def sized(): pass
 broken.passes = lambda target: (one(broken=True),)
 stranger.passes = lambda target: (one(M=3),)
+sized.passes = lambda target, n=64: (one(N=n),)
 '''
 SWITCH = """
 import sys
@@ -98,6 +100,14 @@ def test_what_was_built_is_remembered(toy, built, monkeypatch):
     assert compile_for(toy.face, "sm_90") == [built]
     with pytest.raises(AssertionError, match="second process"):
         compile_for(toy.face, "sm_100")
+
+
+def test_what_passes_take_besides_the_target_is_handed_on(toy, built):
+    (small,) = compile_for(toy.sized, "sm_90", n=32)
+    assert 0 < small.count("MUFU.EX2") < built.count("MUFU.EX2")
+    assert compile_for(toy.sized, "sm_90", n=32) == [small]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'm'"):
+        compile_for(toy.sized, "sm_90", m=3)
 
 
 def test_a_summary_for_people(built):

@@ -80,27 +80,26 @@ def ask(
 ):  # fmt: skip
     """Take in the queries from `begin` to `end` of R heads. Tiles of scores lie transposed."""
     o_row = tl.arange(0, TILE_Q)
-    for i_r in range(R):
-        p_qh, p_doh = p_q + far(i_r, stride_qh), p_do + far(i_r, stride_dh)
-        p_lseh, p_deltah, p_maskh = p_lse + far(i_r, T), p_delta + far(i_r, T), p_mask
-        if p_mask is not None:
-            p_maskh = p_mask + far(i_r, stride_mh)
+    for _ in range(R):
         if begin < end:  # a loop that may be empty makes ptxas serialise every wgmma
             for start in range(begin, end, TILE_Q):
-                p_qt, p_dot = p_qh + far(start, stride_qt), p_doh + far(start, stride_dt)
+                p_qt, p_dot = p_q + far(start, stride_qt), p_do + far(start, stride_dt)
                 m_row = o_row < T - start
-                b_lse = tl.load(p_lseh + start + o_row, mask=m_row, other=float("inf")) * LOG2E
+                b_lse = tl.load(p_lse + start + o_row, mask=m_row, other=float("inf")) * LOG2E
                 b_q = load_tile(p_qt, o_row, stride_qt, T - start, K, WIDE_K, True)
                 b_s = tl.dot(b_k, tl.trans(b_q), input_precision="ieee") * scale - b_lse[None, :]
                 if EDGE:
                     o_q, o_k = start + o_row[None, :], first + tl.arange(0, b_k.shape[0])[:, None]
-                    m_seen = seen(p_maskh, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL)
+                    m_seen = seen(p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL)
                     b_s = tl.where(m_seen, b_s, float("-inf"))
                 b_p = tl.exp2(b_s)
                 b_do = load_tile(p_dot, o_row, stride_dt, T - start, V, WIDE_V, True)
-                b_delta = tl.load(p_deltah + start + o_row, mask=m_row, other=0.0)
+                b_delta = tl.load(p_delta + start + o_row, mask=m_row, other=0.0)
                 b_ds = tl.zeros([b_k.shape[0], TILE_Q], tl.float32) - b_delta[None, :]
                 b_ds = b_p * tl.dot(b_v, tl.trans(b_do), b_ds, input_precision="ieee")
                 b_dv = tl.dot(b_p.to(b_do.dtype), b_do, b_dv, input_precision="ieee")
                 b_dk = tl.dot(b_ds.to(b_q.dtype), b_q, b_dk, input_precision="ieee")
+        p_q, p_do, p_lse, p_delta = p_q + stride_qh, p_do + stride_dh, p_lse + T, p_delta + T
+        if p_mask is not None:
+            p_mask += stride_mh
     return b_dk, b_dv
