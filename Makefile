@@ -83,7 +83,7 @@ test-all: check book browser
 
 # What a topic thinks, draws, searches for and asks in its page-tier exercises needs no torch.
 PLAN_TESTS := $(foreach what,plan draw search exercises,$(wildcard lib/tests/test_*_$(what).py))
-PLAN_TESTS += $(patsubst %,lib/tests/test_%.py,layers setup census cli)
+PLAN_TESTS += $(patsubst %,lib/tests/test_%.py,layers setup census cli memory_cli)
 
 test-plan: light ## the tests that need no torch
 	$(PYTEST) $(BOTH_CORES) -m "not alone" $(PLAN_TESTS) --doctest-modules lib/weft/plan

@@ -1,4 +1,4 @@
-"""The command line: `weft draw`, `plan`, `roofline`, `run`, `bench`, `grade`, `doctor`.
+"""The command line: `weft draw`, `plan`, `memory`, `roofline`, `run`, `bench`, `grade`, `doctor`.
 
 Each command imports what it needs when it is called, so that a picture is on the screen before
 torch could have been loaded. What goes wrong is one line on stderr and exit code 2.
@@ -72,6 +72,7 @@ def parser() -> Parser:
 
     draw_arguments(add("draw", draw, "draw a pipeline schedule"))
     plan_arguments(add("plan", plan, "find a plan within limits"))
+    memory_arguments(add("memory", memory, "say what each device keeps under ZeRO"))
     roofline_arguments(add("roofline", roofline, "place operations under the roofs of chips"))
     run_ = add("run", run, "train a small model over several ranks")
     run_.add_argument("topic", metavar="TOPIC")
@@ -123,6 +124,36 @@ def plan_arguments(plan_: Parser) -> None:
         "--memory", metavar="N", type=int, required=True, help="most live activations on a rank"
     )
     file_arguments(pipeline)
+
+
+def memory_arguments(memory_: Parser) -> None:
+    """A model, over how many devices it is dealt out, and what a step is."""
+    memory_.add_argument("shape", metavar="SHAPE", help="such as llama2-70b, or a config.json")
+    for name, what in (
+        ("d", "data parallel devices"),
+        ("t", "tensor parallel devices"),
+        ("p", "pipeline stages"),
+        ("v", "virtual stages on each device"),
+        ("microbatch", "sequences in a microbatch"),
+    ):
+        memory_.add_argument(f"--{name}", metavar="N", type=int, default=1, help=f"{what} (1)")
+    memory_.add_argument(
+        "--m", metavar="N", type=int, help="microbatches (enough for the pipeline)"
+    )
+    memory_.add_argument("--seq", metavar="N", type=int, help="tokens in a sequence (the shape's)")
+    memory_.add_argument("--stage", type=int, choices=range(4), help="of ZeRO (each of them)")
+    memory_.add_argument(
+        "--recompute", choices=("none", "selective", "full"), default="none",
+        help="what the backward computes again (%(default)s)",
+    )  # fmt: skip
+    memory_.add_argument(
+        "--sequence-parallel", action="store_true", help="cut between the matrices by t, too"
+    )
+    memory_.add_argument("--chip", metavar="NAMES", help="say whether it fits h100, or h100,b200")
+    memory_.add_argument(
+        "--deepspeed", metavar="F", type=Path,
+        help="a ds_config.json, whose stage, formats, offloading and microbatch are taken",
+    )  # fmt: skip
 
 
 def roofline_arguments(roofline_: Parser) -> None:
@@ -250,6 +281,64 @@ def described(name: str, timeline, memory: int) -> list[str]:
     return [name, f"{timeline.makespan:g}", *shares, str(live), "yes" if live <= memory else "no"]
 
 
+def memory(options: argparse.Namespace) -> int:
+    """Print what the fullest device keeps of a model, under each stage of ZeRO."""
+    from weft.plan.hardware import CHIPS
+    from weft.plan.memory import STAGES, activations, model_states, parameters
+    from weft.plan.memory_config import of_deepspeed, places
+    from weft.terminal import table
+
+    shape, t, p, d = model_shape(options.shape, options.seq), options.t, options.p, options.d
+    chips = [known("chip", name, CHIPS) for name in (options.chip or "").split(",") if name]
+    params, microbatch, first, said = parameters(shape, t, p), options.microbatch, "ZeRO", []
+    if options.deepspeed:
+        if options.stage is not None:
+            raise ValueError("--stage and --deepspeed both name a stage: give one of them")
+        settings = read_json(options.deepspeed, of_deepspeed)
+        first, said, states = "where", settings.lines, places(settings, params, d)
+        microbatch = settings.microbatch or microbatch
+    else:
+        stages = STAGES if options.stage is None else [options.stage]
+        states = {str(stage): model_states(params, d, stage) for stage in stages}
+    cuts = {"t": t, "p": p, "m": 2 * p if options.m is None else options.m, "v": options.v}
+    cuts |= {"sequence_parallel": options.sequence_parallel, "recompute": options.recompute}
+    between, rows = activations(shape, microbatch, **cuts), []
+    for name, s in states.items():
+        passed = 0 if name in ("cpu", "nvme") else between
+        kept = s.weights, s.gradients, s.optimizer, passed, s.total + passed
+        fits = ["yes" if kept[-1] <= chip.memory else "no" for chip in chips]
+        fits = [""] * len(chips) if name in ("cpu", "nvme") else fits
+        rows.append([name, *(f"{nbytes / 2**30:.2f}" for nbytes in kept), *fits])
+    for line in said:
+        print(line)
+    print(f"{options.shape}: {shape.params:,} parameters, {params:,} of them on the fullest device")
+    columns = [first, "weights", "gradients", "optimizer", "activations", "total"]
+    title = f"GiB for each of {d * t * p:,} devices: d = {d}, t = {t}, p = {p}"
+    table([*columns, *(f"fits {chip.name}" for chip in chips)], rows, title=title)
+    return 0
+
+
+def model_shape(name: str, seq: int | None):
+    """The shape of that name, or in that config.json; with sequences of `seq` tokens, if given."""
+    from dataclasses import replace
+
+    from weft.plan.shape import SHAPES
+    from weft.plan.shape_config import of_config
+
+    path = Path(name)
+    if name in SHAPES:
+        shape = SHAPES[name]
+    elif path.suffix != ".json" and not path.is_file():
+        names = ", ".join(SHAPES)
+        raise ValueError(f"unknown shape {name!r}: choose from {names}, or give a config.json")
+    else:
+        shape = read_json(path, of_config)
+    if seq is None:
+        return shape
+    learned = shape.seq if shape.positions is None else shape.positions
+    return replace(shape, seq=seq, positions=learned)
+
+
 def roofline(options: argparse.Namespace) -> int:
     """Draw roofs with operations under them, and print what each can reach."""
     from weft.plan.draw_roofline import of_record, svg, text
@@ -350,6 +439,14 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 # --- what several of them do ------------------------------------------------------------------
+
+
+def read_json(path: Path, meaning):
+    """What `meaning` makes of a file of JSON; a complaint that names the file."""
+    try:
+        return meaning(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:  # JSON's own, too
+        raise ValueError(f"{path}: {error}") from error
 
 
 def known(what: str, name: str, choices):

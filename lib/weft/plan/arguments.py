@@ -29,6 +29,17 @@ def counts(**given: SupportsIndex) -> tuple[int, ...]:
     return tuple(_whole(name, plain(value), 0) for name, value in given.items())
 
 
+def totals(**given: Any) -> tuple[int, ...]:
+    """Large numbers of things, which may be written as 7.5e9, each whole and at least 1.
+
+    >>> totals(params=7.5e9)
+    (7500000000,)
+    """
+    numbers = {name: plain(value) for name, value in given.items()}
+    whole = {k: int(n) for k, n in numbers.items() if isinstance(n, float) and n.is_integer()}
+    return sizes(**(numbers | whole))
+
+
 def _whole(name: str, value: Any, least: int) -> int:
     try:
         whole = least - 1 if isinstance(value, bool) else index(value)

@@ -28,7 +28,12 @@ class Recipe:
     @property
     def kept(self) -> int:
         """Bytes for each parameter: weight, gradient, master copy and two moments."""
-        return _size(self.weights) + _size(self.gradients) + self.state
+        return sum(self.each)
+
+    @property
+    def each(self) -> tuple[int, int, int]:
+        """Bytes of a weight, of its gradient, and of what the optimizer keeps for it."""
+        return _size(self.weights), _size(self.gradients), self.state
 
     @property
     def state(self) -> int:

@@ -1,0 +1,189 @@
+"""`weft memory`: a row for each stage that adds up, for a shape or a config.json, in plain text."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from weft import cli
+from weft.plan.memory import activations, model_states, parameters
+from weft.plan.shape import SHAPES
+
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 6, "hidden_size": 48, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 101, "intermediate_size": 100,
+    "max_position_embeddings": 70,
+}  # fmt: skip
+
+
+def table(text):
+    """The head of the table that was printed, and its rows, by words."""
+    lines = [line.split() for line in text.splitlines()]
+    head = next(i for i, line in enumerate(lines) if line[1:2] == ["weights"])
+    return lines[head], lines[head + 1 :]
+
+
+def test_every_stage_has_a_row_that_the_library_computed(capsys):
+    assert cli.main(["memory", "gpt3-175b", "--d=3", "--t=8", "--p=8", "--m=64", "--v=3"]) == 0
+    shown = capsys.readouterr().out
+    shape = SHAPES["gpt3-175b"]
+    params, between = parameters(shape, 8, 8), activations(shape, 1, 8, 8, 64, 3)
+    head, rows = table(shown)
+    assert head == ["ZeRO", "weights", "gradients", "optimizer", "activations", "total"]
+    assert f"{shape.params:,} parameters, {params:,} of them" in shown
+    assert "GiB for each of 192 devices" in shown
+    for stage, row in enumerate(rows):
+        states = model_states(params, 3, stage)
+        kept = states.weights, states.gradients, states.optimizer, between, states.total + between
+        assert row == [str(stage), *(f"{nbytes / 2**30:.2f}" for nbytes in kept)]
+    assert len(rows) == 4
+
+
+def test_one_stage_and_how_activations_are_kept(capsys):
+    how = ["--recompute", "selective", "--sequence-parallel", "--microbatch", "4"]
+    assert cli.main(["memory", "gpt-22b", "--t", "8", "--stage", "2", *how]) == 0
+    ((stage, *_, between, _),) = table(capsys.readouterr().out)[1]
+    assert (stage, between) == ("2", "9.56")
+
+
+def test_the_pipeline_is_full_unless_said_otherwise(capsys):
+    shown = []
+    for more in ([], ["--m", "64"], ["--m", "1"]):
+        assert cli.main(["memory", "gpt3-175b", "--p=8", "--v=3", "--stage=1", *more]) == 0
+        shown.append(float(table(capsys.readouterr().out)[1][0][4]))
+    assert shown[0] == shown[1] > 8 * shown[2]
+
+
+def test_what_fits(capsys):
+    assert (
+        cli.main(["memory", "llama2-7b", "--d=8", "--chip=h100,v100", "--recompute=selective"]) == 0
+    )
+    head, rows = table(capsys.readouterr().out)
+    assert head[-4:] == ["fits", "h100", "fits", "v100"]
+    assert [row[-2:] for row in rows] == [
+        ["no", "no"],
+        ["yes", "no"],
+        ["yes", "no"],
+        ["yes", "yes"],
+    ]
+
+
+def test_a_config_is_read(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA), encoding="utf-8")
+    assert cli.main(["memory", str(path), "--stage", "0"]) == 0
+    layer = 48 * (48 + 2 * 24) + 48 * 48 + 3 * 48 * 100 + 2 * 48
+    assert f"{6 * layer + 2 * 101 * 48 + 48:,} parameters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["gpt-22b", "llama3-8b"])
+def test_shorter_sequences_change_activations_alone(name, capsys):
+    shown = []
+    for more in ([], ["--seq", "1024"]):
+        assert cli.main(["memory", name, "--stage", "1", *more]) == 0
+        shown.append(capsys.readouterr().out)
+    (long,), (short,) = (table(text)[1] for text in shown)
+    assert shown[0].splitlines()[0] == shown[1].splitlines()[0]
+    assert long[:4] == short[:4]
+    assert float(short[4]) < float(long[4]) / 2
+
+
+def test_a_ds_config_is_explained_and_counted_where_things_lie(tmp_path, capsys):
+    path = tmp_path / "ds_config.json"
+    block = {"stage": 2, "offload_optimizer": {"device": "cpu"}, "overlap_comm": True}
+    said = {"bf16": {"enabled": True}, "zero_optimization": block}
+    path.write_text(json.dumps(said | {"train_micro_batch_size_per_gpu": 3}), encoding="utf-8")
+    assert cli.main(["memory", "gpt-1.7b", "--d=4", f"--deepspeed={path}", "--chip=v100"]) == 0
+    shown = capsys.readouterr().out
+    assert "zero_optimization.stage = 2: deals out optimizer and gradients\n" in shown
+    assert "not counted here: zero_optimization.overlap_comm\n" in shown
+    shape = SHAPES["gpt-1.7b"]
+    states, between = model_states(shape.params, 4, 2), activations(shape, 3)
+    gpu = [states.weights, 0, 0, between, states.weights + between]
+    cpu = [0, states.gradients, states.optimizer, 0, states.gradients + states.optimizer]
+    head, rows = table(shown)
+    assert head[0] == "where"
+    assert rows == [
+        ["gpu", *(f"{nbytes / 2**30:.2f}" for nbytes in gpu), "no"],
+        ["cpu", *(f"{nbytes / 2**30:.2f}" for nbytes in cpu)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "complaint"),
+    [
+        ("{}", ["--stage", "1"], "--stage and --deepspeed both name a stage"),
+        ("{}", ["--t", "5"], "t is 5"),
+        ("{", [], "ds_config.json: Expecting"),
+        ('{"zero_optimization": {"stage": 5}}', [], "ds_config.json: zero_optimization.stage is 5"),
+    ],
+)
+def test_a_ds_config_that_cannot_be_used(text, more, complaint, tmp_path, capsys):
+    path = tmp_path / "ds_config.json"
+    path.write_text(text, encoding="utf-8")
+    assert cli.main(["memory", "gpt-1.7b", "--deepspeed", str(path), *more]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1 and complaint in shown.err
+
+
+def test_it_is_plain_text_in_a_pipe_and_loads_no_torch(root):
+    program = (
+        "import sys; from weft.cli import main; main(['memory', 'llama2-70b', '--d', '64']);"
+        "print([m for m in ('torch', 'numpy', 'triton') if m in sys.modules])"
+    )
+    environment = os.environ | {"PYTHONPATH": str(root / "lib")}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert run.stderr == "" and run.stdout.endswith("[]\n")
+    assert "\x1b" not in run.stdout and run.stdout.isascii()
+    assert len(table(run.stdout)[1]) == 4 + 1  # and the line that says what was loaded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["llama"], "unknown shape 'llama': choose from gpt-1.7b, gpt-3.6b"),
+        (["none.json"], "none.json: No such file"),
+        (["."], "unknown shape '.'"),
+        (["gpt-22b", "--t", "5"], "t is 5, must divide heads = 64"),
+        (["gpt-22b", "--d", "0"], "d is 0, must be"),
+        (["gpt-22b", "--p", "49"], "p is 49, must be at most the 48 layers"),
+        (["gpt-22b", "--m", "0"], "m is 0"),
+        (["gpt-22b", "--seq", "-4"], "seq is -4"),
+        (["gpt-22b", "--microbatch", "0"], "microbatch is 0"),
+        (["gpt-22b", "--stage", "4"], "--stage"),
+        (["gpt-22b", "--recompute", "all"], "--recompute"),
+        (["gpt-22b", "--chip", "h1"], "unknown chip 'h1'"),
+        ([], "SHAPE"),
+    ],
+)
+def test_an_error_is_one_line(arguments, complaint, capsys):
+    try:
+        code = cli.main(["memory", *arguments])
+    except SystemExit as exit:
+        code = exit.code
+    shown = capsys.readouterr()
+    assert (code, shown.out, shown.err.count("\n")) == (2, "", 1)
+    assert shown.err.startswith("weft memory") and complaint in shown.err
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (b"{", "Expecting property name"),
+        (b"\xff\xfe", "can't decode"),
+        (b"[]", "config is a list"),
+        (b"{}", "config has no num_hidden_layers"),
+        (b'{"model_type": "bert"}', "model_type is 'bert', must be one of gpt2, llama, mistral"),
+        (json.dumps(LLAMA | {"hidden_size": 50}).encode(), "width is 50, must be a multiple"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_named(text, complaint, tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_bytes(text)
+    assert cli.main(["memory", str(path)]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"weft memory: {path}: ") and complaint in shown
+    assert shown.count("\n") == 1
