@@ -21,7 +21,7 @@ MODES = {
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
 }
 PYTHON_START = 60_000  # milliseconds, on a machine that does other things too
-SAMPLE = 16
+SAMPLE = 8
 
 # Set the controls of a box to positions, and return the picture that it then shows. `turns` counts
 # the moves of the box, so that a picture which was asked for earlier is not taken for this one.
