@@ -383,7 +383,7 @@ def test_hidden_tests_run_when_asked_for_and_only_picks_by_name(tmp_path):
     assert check("toy", home, hidden=True).max == 7
     picked = check("toy", home, hidden=True, only="secret")
     assert picked.full and [row.name for row in picked.tests] == ["test_secret"]
-    two = check("toy", home, hidden=True, only="secret,nothing")
+    two = check("toy", home, hidden=True, only="secret, nothing,")
     assert [row.name for row in two.tests] == ["test_secret"]
     with pytest.raises(ValueError, match="only is 'nothing', must be part of a test's name"):
         check("toy", home, only="nothing")

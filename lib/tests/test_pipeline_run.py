@@ -707,8 +707,7 @@ def test_by_processor_time_a_step_is_as_long_as_simulated():
             timeline.makespan / simulate(timeline.plan, **durations(timeline)).makespan
             for timeline in timelines
         ]
-        # On a quiet machine they are within 5 %, as the record shows; here others may be at work.
-        assert 0.9 <= sorted(ratios)[1] <= 1.1, timelines[0].plan.name
+        assert 0.95 <= sorted(ratios)[1] <= 1.05, timelines[0].plan.name
 
 
 # --- training -------------------------------------------------------------------------------------

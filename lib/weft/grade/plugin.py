@@ -83,14 +83,14 @@ class Grading:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         hidden = self.config.getoption("--weft-hidden")
         only = self.config.getoption("--weft-only")
-        parts = [part.strip() for part in only.split(",")]
+        parts = [part.strip() for part in only.split(",") if part.strip()]
         for item in items:
             self.marks[item.name] = _mark(item)
         items[:] = [
             item
             for item in items
             if (hidden or not item.get_closest_marker("hidden"))
-            and any(part in item.name for part in parts)
+            and (not parts or any(part in item.name for part in parts))
         ]
         for item in items:
             unknown = set(self.marks[item.name]["after"]) - set(self.rows)

@@ -113,13 +113,14 @@ class Tile:
         return o + s + (s * self.size // 4 if overlapped else 0) + 24
 
     @property
-    def most_registers(self) -> int:
-        """The registers that a consumer thread can have beside a producer warpgroup.
+    def least_registers(self) -> int:
+        """The registers that a producer thread keeps; the rest it gives away, in eights."""
+        return 24 if self.warpgroups <= 2 else 32
 
-        The producer keeps 24 (32 beside three consumers) and gives the rest away, in eights.
-        """
-        producer = 24 if self.warpgroups <= 2 else 32
-        rest = SM.registers // THREADS - producer
+    @property
+    def most_registers(self) -> int:
+        """The registers that a consumer thread can have beside a producer warpgroup."""
+        rest = SM.registers // THREADS - self.least_registers
         return min(240, rest // self.warpgroups // 8 * 8)
 
     def fits(self, overlapped: bool = True) -> bool:

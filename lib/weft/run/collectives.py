@@ -146,7 +146,7 @@ def reduce_scatter(tensor: Tensor, world: Group, op: str = "sum", check: bool = 
         agree(group, tensor, (tuple(tensor.shape), op))
     parts = tensor.detach().contiguous().tensor_split(n)
     held = {i: part.reshape(-1) for i, part in enumerate(parts)}
-    run(_ring(plan.ring_reduce_scatter, n), held, world, op, fresh=True)
+    run(_made(plan.ring_reduce_scatter, n), held, world, op, fresh=True)
     mine = held[rank].clone() if n == 1 else held[rank]
     return (mine.div_(n) if op == "mean" else mine).view(parts[rank].shape)
 
@@ -167,7 +167,7 @@ def all_gather(
     parts = whole.split(rows)
     parts[rank].copy_(tensor.detach())
     held = {i: part.view(-1) for i, part in enumerate(parts)}
-    run(_ring(plan.ring_all_gather, n), held, world)
+    run(_made(plan.ring_all_gather, n), held, world)
     return whole
 
 
@@ -193,7 +193,7 @@ def all_to_all(
     coming[rank].copy_(going[rank])
     held = {rank * n + t: part.view(-1) for t, part in enumerate(going)}
     held |= {s * n + rank: part.view(-1) for s, part in enumerate(coming)}
-    run(_ring(plan.all_to_all, n), held, world)
+    run(_made(plan.all_to_all, n), held, world)
     return result
 
 
@@ -219,7 +219,7 @@ def broadcast(
     return tensor
 
 
-_ring = cache(lambda make, n: make(n))  # the same steps object each time, which _mine knows
+_made = cache(lambda make, n: make(n))  # the same steps object each time, which _mine knows
 
 
 def _chosen(algorithm: str | Steps, n: int) -> Steps:
@@ -234,7 +234,7 @@ def _chosen(algorithm: str | Steps, n: int) -> Steps:
         raise ValueError(
             f"algorithm is {algorithm!r}, must be one of {', '.join(ALGORITHMS)}, or Steps"
         )
-    return _ring(ALGORITHMS[algorithm], n)
+    return _made(ALGORITHMS[algorithm], n)
 
 
 def _mine(steps: Steps, rank: int) -> list[tuple[list[Send], list[Send]]]:
