@@ -120,7 +120,7 @@ def test_the_librarys_own_books_and_kernels_are_closed(tmp_path):
     result = check("decode", tmp_path, seed=0)
     assert result.score == 0
     why = {row.name: row.why for row in result.tests}
-    for name in ("test_fits_bytes", "test_allot", "test_paged"):
+    for name in ("test_fits_bytes", "test_allot", *(["test_paged"] if READY["chip"] else [])):
         assert "closed while you are graded" in why[name]
 
 
