@@ -14,6 +14,8 @@ else:
     settings.load_profile("weft")
 
 
+pytest.register_assert_rewrite("graded")
+
 # The files that take longest, the longest first. Two workers take whole files from one list, so
 # what is taken last should be short; all files that are not named here are.
 LONGEST = (

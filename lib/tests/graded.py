@@ -1,0 +1,131 @@
+"""What holds for the exercises of every topic, both ways: solutions get everything, stubs nothing,
+and each wrong answer of the zoo loses exactly what it must.
+
+A topic's test file has a class of its own that inherits from Exercises and says what is special.
+"""
+
+import re
+from collections import Counter
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from weft.grade import check
+from weft.grade.result import Result, Row
+from weft.grade.worker import load
+from weft.grade.zoo import rounds, write_answers, zoo
+
+ROOT = Path(__file__).resolve().parents[2]
+TORCH = find_spec("torch") is not None
+CHIP = TORCH and find_spec("triton") is not None
+SLIPS = ("not ", "ValueError", "KeyError", "NameError")  # a mistake in the zoo, not the student's
+
+
+@cache
+def solved(stem: str) -> Result:
+    """What a topic's solutions get, graded once."""
+    return check(stem, ROOT / "solutions" / stem, hidden=True, seed=0)
+
+
+class Exercises:
+    """The tests of a topic: `stem`, the functions to write, the tiers that have a test, and words
+    of the solutions that what students are given must not contain."""
+
+    stem: str
+    functions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    secrets: tuple[str, ...]
+
+    def runs(self, row: Row) -> bool:
+        """Whether what a test needs is installed here."""
+        return {"page": True, "processes": TORCH, "chip": CHIP}[row.tier]
+
+    @classmethod
+    def solutions(cls) -> Path:
+        """Where the solutions and the zoo are."""
+        return ROOT / "solutions" / cls.stem
+
+    def load(self, name: str) -> ModuleType:
+        """A file of the solutions as a module: "answers", or a file of tests."""
+        return load(self.solutions() / f"{name}.py", name, known=False)
+
+    def told(self, name: str) -> str:
+        """What a function's docstring tells the student, in one line."""
+        return " ".join(getattr(self.load("answers"), name).__doc__.split())
+
+    def closed(self, folder: Path, cheat: str, tests: tuple[str, ...], only: str = "") -> Result:
+        """Grade answers that import the library's own, and see that they are told so."""
+        (folder / "answers.py").write_text(cheat)
+        result = check(self.stem, folder, only=only, seed=0)
+        rows = {row.name: row for row in result.tests}
+        for row in (rows[name] for name in tests):
+            assert not self.runs(row) or "closed while you are graded" in row.why, row
+        return result
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One test for each round of wrong answers."""
+        if "wrong" in metafunc.fixturenames:
+            wrong = rounds(zoo(self.solutions()))
+            names = [" ".join(one.name for one in row) for row in wrong]
+            metafunc.parametrize("wrong", wrong, ids=names)
+
+    @pytest.fixture
+    def solved(self) -> Result:
+        """What the solutions get."""
+        return solved(self.stem)
+
+    def test_solutions_get_all_twenty_points(self, solved):
+        assert solved.max == 20
+        assert all(row.passed for row in solved.tests if self.runs(row)), str(solved)
+        assert sum(not row.hidden for row in solved.tests) >= 10
+        assert sum(row.max for row in solved.tests if row.hidden) >= 4
+        assert {row.tier for row in solved.tests} == set(self.tiers)
+
+    def test_stubs_get_nothing_and_say_so(self):
+        result = check(self.stem, ROOT / "exercises" / self.stem, hidden=True, seed=0)
+        assert (result.score, result.max) == (0, 20)
+        for row in result.tests:
+            bare = "not written yet" if self.runs(row) else "not run: needs"
+            assert row.why.startswith((bare, "counts once")), row
+
+    def test_wrong_answers_lose_exactly_what_they_must(self, wrong, solved, tmp_path):
+        write_answers(tmp_path, self.solutions() / "answers.py", wrong)
+        functions = {one.function for one in wrong}
+        alike = (one for one in zoo(self.solutions()) if one.function in functions)
+        asked = {name for one in alike for name in one.fails}  # all tests of these functions
+        result = check(self.stem, tmp_path, hidden=True, only=",".join(asked), seed=0)
+        runs = {row.name for row in solved.tests if row.passed}  # what could be run here
+        lost = {row.name: row for row in result.tests if not row.passed and row.name in runs}
+        assert lost.keys() == runs & set().union(*(one.fails for one in wrong)), str(result)
+        for row in lost.values():
+            assert not row.why.startswith(SLIPS), row.why
+
+    def test_every_function_has_four_wrong_answers(self):
+        counted = Counter(name for wrong in zoo(self.solutions()) for name in wrong.replaces)
+        assert all(counted[name] >= 4 for name in self.functions)
+
+    def test_every_test_has_something_to_find(self, solved):
+        order = [row.name for row in solved.tests]
+        wrong = zoo(self.solutions())
+        assert {name for one in wrong for name in one.fails} == set(order)
+        # A test that only ever fails because an earlier one did would test nothing.
+        first = {min(one.fails, key=order.index) for one in wrong}
+        assert first >= {row.name for row in solved.tests if not row.hidden}
+
+    def test_what_is_given_to_students_does_not_give_the_answers_away(self):
+        folder = ROOT / "exercises" / self.stem
+        given = "".join(path.read_text() for path in folder.rglob("*.py"))
+        solutions = "".join(path.read_text() for path in self.solutions().glob("*.py"))
+        for word in ("hypothesis", *self.secrets):
+            assert word in solutions and word not in given, word
+        stubs = (folder / "answers.py").read_text()
+        assert stubs.count("raise NotImplementedError") == len(self.functions)
+
+    def test_feedback_points_at_sections_that_the_chapter_has(self, solved):
+        chapter = (ROOT / "book" / f"{self.stem}.md").read_text()
+        headings = set(re.findall(r"^#+ (.+)$", chapter, re.MULTILINE))
+        assert {row.read for row in solved.tests} <= headings
+        assert all(row.hint for row in solved.tests)
