@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
@@ -111,6 +113,32 @@ def test_a_ds_config_is_explained_and_counted_where_things_lie(tmp_path, capsys)
     ]
 
 
+def test_the_picture_is_the_table(tmp_path, capsys):
+    path = tmp_path / "memory.svg"
+    how = ["--d=7", "--chip=h100,b200", "--recompute=full", "--svg", str(path)]
+    assert cli.main(["memory", "llama2-7b", *how]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith(f"written: {path}\n")
+    told = ElementTree.fromstring(path.read_text(encoding="utf-8"))[1].text
+    rows = [row for row in table(shown)[1] if row[0].isdigit()]
+    assert len(rows) == 4
+    for stage, *kept, h100, b200 in rows:
+        fits = [name for name, yes in (("h100", h100), ("b200", b200)) if yes == "yes"]
+        line = re.search(rf"stage {stage}: (.*?), ([\d.]+) GiB in all; fits ([^.]*)\.", told)
+        assert float(line[2]) == pytest.approx(float(kept[-1]), rel=0.01)
+        assert line[3] == ", ".join(fits or ["none"])
+
+
+def test_only_what_lies_on_the_device_is_drawn(tmp_path, capsys):
+    config, path = tmp_path / "ds_config.json", tmp_path / "memory.svg"
+    block = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
+    config.write_text(json.dumps({"bf16": {"enabled": True}, "zero_optimization": block}))
+    how = [f"--deepspeed={config}", "--d=4", f"--svg={path}"]
+    assert cli.main(["memory", "gpt-1.7b", *how]) == 0
+    told = ElementTree.fromstring(path.read_text(encoding="utf-8"))[1].text
+    assert "gpu: weights" in told and "cpu" not in told and "optimizer" not in told
+
+
 @pytest.mark.parametrize(
     ("text", "more", "complaint"),
     [
@@ -156,6 +184,7 @@ def test_it_is_plain_text_in_a_pipe_and_loads_no_torch(root):
         (["gpt-22b", "--stage", "4"], "--stage"),
         (["gpt-22b", "--recompute", "all"], "--recompute"),
         (["gpt-22b", "--chip", "h1"], "unknown chip 'h1'"),
+        (["gpt-22b", "--svg", "no-such-folder/memory.svg"], "there is no folder"),
         ([], "SHAPE"),
     ],
 )

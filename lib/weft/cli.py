@@ -154,6 +154,7 @@ def memory_arguments(memory_: Parser) -> None:
         "--deepspeed", metavar="F", type=Path,
         help="a ds_config.json, whose stage, formats, offloading and microbatch are taken",
     )  # fmt: skip
+    memory_.add_argument("--svg", metavar="F", type=Path, help="write the picture there")
 
 
 def roofline_arguments(roofline_: Parser) -> None:
@@ -288,6 +289,7 @@ def memory(options: argparse.Namespace) -> int:
     from weft.plan.memory_config import of_deepspeed, places
     from weft.terminal import table
 
+    check_writable(options.svg)
     shape, t, p, d = model_shape(options.shape, options.seq), options.t, options.p, options.d
     chips = [known("chip", name, CHIPS) for name in (options.chip or "").split(",") if name]
     params, microbatch, first, said = parameters(shape, t, p), options.microbatch, "ZeRO", []
@@ -302,19 +304,26 @@ def memory(options: argparse.Namespace) -> int:
         states = {str(stage): model_states(params, d, stage) for stage in stages}
     cuts = {"t": t, "p": p, "m": 2 * p if options.m is None else options.m, "v": options.v}
     cuts |= {"sequence_parallel": options.sequence_parallel, "recompute": options.recompute}
-    between, rows = activations(shape, microbatch, **cuts), []
+    between, rows, bars = activations(shape, microbatch, **cuts), [], {}
     for name, s in states.items():
         passed = 0 if name in ("cpu", "nvme") else between
         kept = s.weights, s.gradients, s.optimizer, passed, s.total + passed
         fits = ["yes" if kept[-1] <= chip.memory else "no" for chip in chips]
         fits = [""] * len(chips) if name in ("cpu", "nvme") else fits
         rows.append([name, *(f"{nbytes / 2**30:.2f}" for nbytes in kept), *fits])
+        if name not in ("cpu", "nvme"):
+            bars[f"stage {name}" if first == "ZeRO" else name] = kept[:-1]
     for line in said:
         print(line)
     print(f"{options.shape}: {shape.params:,} parameters, {params:,} of them on the fullest device")
     columns = [first, "weights", "gradients", "optimizer", "activations", "total"]
     title = f"GiB for each of {d * t * p:,} devices: d = {d}, t = {t}, p = {p}"
     table([*columns, *(f"fits {chip.name}" for chip in chips)], rows, title=title)
+    if options.svg:
+        from weft.plan.draw_memory import bars_svg
+
+        about = f"{options.shape}: one of {d * t * p:,} devices, d = {d}, t = {t}, p = {p}"
+        write(options.svg, bars_svg(bars, chips, about, binary=True) + "\n")
     return 0
 
 

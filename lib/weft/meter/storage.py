@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from threading import RLock
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ class Storages:
 
     def __init__(self) -> None:
         self.now = self.peak = 0
+        self._lock = RLock()  # a second thread may make and free tensors beside ours
         self._known: dict[int, tuple[weakref.ref, int]] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
@@ -26,16 +28,18 @@ class Storages:
         key, size = storage._cdata, storage.nbytes()
 
         def freed(_: Any, key: int = key) -> None:
-            self.now -= self._known.pop(key)[1]
+            with self._lock:
+                self.now -= self._known.pop(key)[1]
 
-        if key in self._known:
-            reference, before = self._known[key]
-            self._known[key] = reference, size
-            self.now += size - before  # it may have been resized
-        else:
-            self._known[key] = weakref.ref(storage, freed), size
-            self.now += size
-        self.peak = max(self.peak, self.now)
+        with self._lock:
+            if key in self._known:
+                reference, before = self._known[key]
+                self._known[key] = reference, size
+                self.now += size - before  # it may have been resized
+            else:
+                self._known[key] = weakref.ref(storage, freed), size
+                self.now += size
+            self.peak = max(self.peak, self.now)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._known

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import torch
@@ -78,10 +79,12 @@ class traffic(Mode):
         super().__init__()
         self.calls: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
+        self._lock = Lock()  # a second thread may send beside ours
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace in ("c10d", "_c10d_functional"):
-            self._count(func, args, kwargs or {})
+            with self._lock:
+                self._count(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -2,14 +2,15 @@
 
 Parameters go into buckets in the order in which backward finishes their gradients, from the last
 to the first; a bucket is one flat row of numbers. Each rank keeps one share of every bucket, and
-there updates, alone, the optimizer's state. weft.run.zero executes what is described here.
+there updates, alone, the optimizer's state. weft.run.zero executes what is described here. What a
+rank holds meanwhile is in zero_alive, how it goes in time in zero_overlap.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from weft.plan.arguments import plain, sizes
+from weft.plan.arguments import plain, sizes, totals
 from weft.plan.collectives import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from weft.plan.collectives_price import pieces
 from weft.plan.collectives_price import sent as ring_sent
@@ -82,7 +83,7 @@ def sent(
     """
     n, rank = _seat(n, rank)
     size = dict(zip(("weight", "gradient"), sizes(weight=weight, gradient=gradient), strict=True))
-    buckets = _buckets(buckets)
+    buckets = checked_buckets(buckets)
     total: Counter[str] = Counter()
     for call in calls(stage, microbatches):
         steps = RINGS[call.op](n)
@@ -112,7 +113,7 @@ def bucketed(numels: Sequence[int], limit: int) -> tuple[tuple[int, ...], ...]:
     >>> bucketed([50, 10, 20, 40], limit=60)
     ((3, 2), (1, 0))
     """
-    numels, (limit,) = _buckets(numels), sizes(limit=limit)
+    numels, (limit,) = checked_buckets(numels), sizes(limit=limit)
     buckets: list[list[int]] = []
     held = 0
     for i in reversed(range(len(numels))):
@@ -142,7 +143,9 @@ def _seat(n: int, rank: int) -> tuple[int, int]:
     return n, rank
 
 
-def _buckets(numels: Sequence[int]) -> tuple[int, ...]:
-    if not numels:
+def checked_buckets(numels: Sequence[int]) -> tuple[int, ...]:
+    """The elements of each bucket, one bucket at least, or ValueError."""
+    numels = plain(numels)
+    if not len(numels):
         raise ValueError("buckets is empty, must have the elements of one parameter at least")
-    return tuple(sizes(elements=numel)[0] for numel in numels)
+    return tuple(totals(elements=numel)[0] for numel in numels)

@@ -1,0 +1,227 @@
+"""Bars of memory: as long as the bytes that they stand for, up to the line where they are cut."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.plan import explore_memory as explore
+from weft.plan.draw_memory import (
+    LOOKS,
+    Kept,
+    activations_svg,
+    bars_svg,
+    devices_svg,
+    kept,
+    stages_svg,
+)
+from weft.plan.hardware import CHIPS, Chip
+from weft.plan.memory import STAGES, activations, model_states, parameters
+from weft.plan.shape import SHAPES
+from weft.plan.svg import measure
+
+SVG = "{http://www.w3.org/2000/svg}"
+PHONE = 360  # what a page of 390 pixels leaves
+FILLS = {look.paint()["fill"]: part for part, look in LOOKS.items()}
+MODEL = SHAPES["gpt-7.5b"]
+
+
+def parse(picture):
+    return ElementTree.fromstring(picture)
+
+
+def told(root):
+    return root.find(f"{SVG}desc").text
+
+
+def inside(root):
+    """Nothing is drawn, or written, beyond the picture's edges, and a phone can show it."""
+    wide, high = map(float, root.get("viewBox").split()[2:])
+    for text in root.iter(f"{SVG}text"):
+        room = 0.8 * measure(text.text, float(text.get("font-size") or 12))
+        left = float(text.get("x"))
+        left -= {"middle": room / 2, "end": room}.get(text.get("text-anchor"), 0)
+        assert left >= -2 and left + room <= wide + 2, text.text
+        assert 0 < float(text.get("y")) <= high
+    for rect in root.iter(f"{SVG}rect"):
+        x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
+        assert x >= 0 and x + w <= wide + 0.02 and y >= 0 and y + h <= high
+    least = re.search(r"min-width:(\d+)px", root.get("style"))
+    assert int(least[1]) <= PHONE
+    return root
+
+
+def bars(root):
+    """By row, from above: the lengths of its parts, and of what is left."""
+    rows = {}
+    for rect in root.iter(f"{SVG}rect"):
+        if len(rect):  # the legend's have no tips
+            part = FILLS.get(rect.get("fill"), "left")
+            rows.setdefault(float(rect.get("y")), {})[part] = float(rect.get("width"))
+    return [rows[y] for y in sorted(rows)]
+
+
+def lines(root):
+    """Where the memories of chips are marked."""
+    return [float(line.get("x1")) for line in root.iter(f"{SVG}line")]
+
+
+def of_memory(*gigabytes):
+    return [Chip(f"c{i}", {"bf16": 1e12}, 1e12, gb * 1e9) for i, gb in enumerate(gigabytes)]
+
+
+parts = st.floats(0, 90).map(lambda gb: round(gb, 1) * 1e9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(parts, parts, parts, parts), min_size=1, max_size=6),
+    st.lists(st.sampled_from([16, 80, 180]), unique=True, max_size=2),
+)
+def test_lengths_are_bytes(rows, gigabytes):
+    chips = of_memory(*gigabytes)
+    root = inside(parse(bars_svg({f"row {i}": row for i, row in enumerate(rows)}, chips)))
+    drawn, at = bars(root), lines(root)
+    assert len(at) == len(chips)
+    filled = [row for row in rows if sum(row) or chips]
+    assert len(drawn) == len(filled)
+    starts = [float(r.get("x")) for r in root.iter(f"{SVG}rect") if len(r)]
+    if not starts:
+        return
+    left = min(starts)
+    if chips:
+        scale = (at[0] - left) / chips[0].memory
+    else:
+        scale = max(sum(bar.values()) for bar in drawn) / max(map(sum, rows))
+    cut = len(root.findall(f"{SVG}path"))
+    for row, bar in zip(filled, drawn, strict=True):
+        room = bar.pop("left", 0.0)
+        long = sum(bar.values())
+        if chips and sum(row) < chips[0].memory:
+            assert room == pytest.approx((chips[0].memory - sum(row)) * scale, abs=0.1)
+        else:
+            assert room == 0
+        if long == pytest.approx(sum(row) * scale, abs=0.1):
+            for part, nbytes in zip(Kept._fields, row, strict=True):
+                assert bar.get(part, 0.0) == pytest.approx(nbytes * scale, abs=0.05)
+        else:
+            assert chips and long < sum(row) * scale and sum(row) > 2 * max(c.memory for c in chips)
+            cut -= 1
+    assert cut == 0
+
+
+def test_what_is_far_too_long_does_not_hide_the_rest():
+    chips = of_memory(80)
+    root = inside(parse(bars_svg({"a": (4e12, 0, 0, 0), "b": (4e9, 0, 0, 0)}, chips)))
+    (at,), (long, short) = lines(root), bars(root)
+    assert at > 0.35 * long["weights"] and short["weights"] > 5
+
+
+def test_totals_stand_behind_their_bars_and_across_no_line():
+    chips = [CHIPS["h100"], CHIPS["h200"], CHIPS["b200"]]
+    for d in (1, 16, 64, 500):
+        root = inside(parse(stages_svg(SHAPES["llama2-70b"], d, chips, recompute="full")))
+        totals = [text for text in root.iter(f"{SVG}text") if text.text.endswith(" GB")]
+        behind = [text for text in totals if text.get("text-anchor") is None]
+        assert len(behind) == 4
+        for text in behind:
+            start = float(text.get("x"))
+            for line in lines(root):
+                assert not start < line < start + 0.8 * measure(text.text)
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_what_is_kept_is_what_the_formulas_say(name):
+    shape, cuts = SHAPES[name], {"t": 2, "p": 2, "recompute": "selective"}
+    for stage in STAGES:
+        states = model_states(parameters(shape, 2, 2), 3, stage)
+        row = kept(shape, 3, stage, microbatch=2, **cuts)
+        assert row[:3] == (states.weights, states.gradients, states.optimizer)
+        assert row.activations == activations(shape, 2, **cuts)
+
+
+def test_stages_and_devices_name_their_rows_and_say_who_fits():
+    text = told(parse(stages_svg(MODEL, 64, [CHIPS["v100"]], recompute="full")))
+    assert re.search(r"stage 0: .* 120 GB in all; fits none\.", text)
+    assert re.search(r"stage 3: .*; fits v100\.", text) and "v100 has 32 GB." in text
+    text = told(parse(devices_svg(MODEL, 3, [1, 8, 100], recompute="full")))
+    assert [f"d = {d}: " in text for d in (1, 8, 100)] == [True] * 3 and "fits" not in text
+
+
+def test_ways_of_keeping_activations():
+    shape = SHAPES["gpt-22b"]
+    root = inside(parse(activations_svg(shape, 4, 8, [CHIPS["a100-80"]])))
+    least = [bar["activations"] for bar in bars(root)]
+    ways = [(False, "none"), (True, "none"), (False, "selective"), (True, "selective")]
+    exact = [activations(shape, 4, 8, sequence_parallel=s, recompute=r) for s, r in ways]
+    exact.append(activations(shape, 4, 8, recompute="full"))
+    assert [long / least[0] for long in least] == pytest.approx([n / exact[0] for n in exact], 0.01)
+    assert "both: activations 10.3 GB" in told(root)
+
+
+def test_units_suit_the_sizes():
+    small = told(parse(bars_svg({"a": (1500, 0, 0, 0), "b": (20, 0, 0, 0)})))
+    assert "weights 1.5 kB" in small and "weights 0.02 kB" in small
+    assert "weights 3 GiB" in told(parse(bars_svg({"a": (3 * 2**30, 0, 0, 0)}, binary=True)))
+    large = told(parse(bars_svg({"a": (1.6e13, 0, 0, 0)})))
+    assert "weights 16,000 GB" in large
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: bars_svg({}), "rows is empty"),
+        (lambda: bars_svg({"a": (1, -2, 0, 0)}), "rows has -2 bytes in 'a'"),
+        (lambda: bars_svg({"a": (1,) * 4}, of_memory(0)), "chips has c0, whose memory"),
+        (lambda: stages_svg(MODEL, 0), "d is 0"),
+        (lambda: devices_svg(MODEL, 4, [1]), "stage is 4"),
+    ],
+)
+def test_wrong_arguments_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+# --- the slider -----------------------------------------------------------------------------------
+
+
+def summary(html):
+    last = html.partition("<p class='weft-summary'>")[2]
+    return re.sub(r"<[^>]+>", "", last).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("model", sorted(SHAPES))
+def test_the_slider_draws_every_model(model):
+    for choices in ({}, {"d": 0, "t": 3}, {"d": 10, "recompute": "none", "sequence": False}):
+        html = explore.fits(model=model, **choices)
+        if "There is no picture" not in html:
+            inside(parse(re.search(r"<svg.*</svg>", html, re.S)[0]))
+    assert "no picture" not in explore.fits(model=model)
+
+
+def test_the_slider_says_what_fits():
+    text = summary(explore.fits(model="gpt-7.5b", chip="v100", d=6))
+    assert text.startswith("On 64 devices it fits from stage 1 on")
+    assert "On 1 device no stage fits" in summary(explore.fits(model="gpt-1t", d=0))
+    text = summary(explore.fits(model="llama2-7b", chip="h100", d=3))
+    assert text.startswith("On 8 devices it fits from stage 1 on")  # stage 0 takes 108 GB
+    few, many = (summary(explore.fits(model="gpt-22b", d=d, t=3)) for d in (0, 6))
+    assert "On 8 devices" in few and "On 512 devices" in many
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"model": "x"}, "model is"),
+        ({"chip": "x"}, "chip is"),
+        ({"d": -1}, "d and t are -1 and 0"),
+        ({"t": 7}, "t is 128, must divide"),
+        ({"microbatch": 0}, "microbatch is 0"),
+        ({"recompute": "half"}, "recompute is"),
+    ],
+)
+def test_the_slider_says_why_there_is_nothing(choices, words):
+    html = explore.fits(**choices)
+    assert "There is no picture" in html and words in html

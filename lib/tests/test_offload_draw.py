@@ -1,0 +1,270 @@
+"""Pictures of offloading: cells, curves and bars are what the plan says, and a phone shows them."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise, product
+
+import pytest
+
+from weft.plan import explore_offload as explore
+from weft.plan.draw_offload import CELL, LOOKS, stream_svg
+from weft.plan.draw_offload_places import LOOKS as STATE_LOOKS
+from weft.plan.draw_offload_places import NAMES, levels_svg, size
+from weft.plan.draw_offload_rates import MOST, gigabytes, needed_svg, rates_svg
+from weft.plan.memory_infinity import MODELS, bandwidth_for, infinity
+from weft.plan.offload import KINDS, streamed
+from weft.plan.offload_places import LEVELS, MACHINES, STRATEGIES, placed
+from weft.plan.offload_rates import FLOWS, V100_REACHES, batch_for, share_left
+from weft.plan.svg import STUCK, Log, Scale, measure, percent
+
+SVG = "{http://www.w3.org/2000/svg}"
+PHONE = 360  # what a page of 390 pixels leaves
+SHAPE = MODELS["1.01T"]
+LINKS = {"fast": 64e9, "slow": 3e9}
+
+
+def parse(picture):
+    return ElementTree.fromstring(picture)
+
+
+def tips(root):
+    """What hovering over each mark shows, with the mark."""
+    firsts = ((mark, mark[0]) for mark in root.iter() if len(mark) and mark is not root)
+    return [(mark, first.text) for mark, first in firsts if first.tag == f"{SVG}title"]
+
+
+def told(root):
+    return root.find(f"{SVG}desc").text
+
+
+def words(root):
+    return [text.text for text in root.iter(f"{SVG}text")]
+
+
+def place(mark):
+    return tuple(float(mark.get(side)) for side in ("x", "y", "width", "height"))
+
+
+def inside(root):
+    """Nothing is drawn, or written, beyond the picture's edges, and a phone can show it."""
+    wide, high = map(float, root.get("viewBox").split()[2:])
+    inherited = {}
+    for group in root.iter():
+        for mark in group:
+            inherited[mark] = group.get("font-size") or 12, group.get("text-anchor") or "start"
+    for text in root.iter(f"{SVG}text"):
+        font, anchor = (text.get("font-size"), text.get("text-anchor"))
+        font, anchor = font or inherited[text][0], anchor or inherited[text][1]
+        room = 0.8 * measure(text.text, float(font))
+        left = float(text.get("x")) - {"start": 0, "middle": room / 2, "end": room}[anchor]
+        assert left >= -2 and left + room <= wide + 2, text.text
+        assert 0 < float(text.get("y")) <= high, text.text
+    for rect in root.iter(f"{SVG}rect"):
+        x, y, w, h = place(rect)
+        assert x >= -0.01 and x + w <= wide + 0.01 and y >= 0 and y + h <= high + 0.01
+    for circle in root.iter(f"{SVG}circle"):
+        x, y, r = (float(circle.get(side)) for side in ("cx", "cy", "r"))
+        assert r <= x <= wide - r and r <= y <= high - r
+    assert int(re.search(r"min-width:(\d+)px", root.get("style"))[1]) <= PHONE
+    return root
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("buffers", "lanes"), [(1, 1), (2, 1), (2, 2), (3, 2), (5, 2)])
+def test_cells_are_the_moves(buffers, lanes):
+    stream = streamed(5, [2, 1, 3, 1, 2], 3, [1, 0, 2, 1, 1], buffers, lanes)
+    root = inside(parse(stream_svg(stream)))
+    cells = {tip: mark for mark, tip in tips(root)}
+    shown = [move for move in stream.moves if move.end > move.start]
+    assert len(cells) == len(shown)  # the write that takes no time is not drawn
+    lefts = {move.start: [] for move in shown}
+    for move in shown:
+        cell = cells[f"{move.kind} piece {move.piece}, from {move.start} to {move.end}"]
+        x, y, wide, high = place(cell)
+        lefts[move.start].append(x)
+        assert wide == pytest.approx((move.end - move.start) * wide_of_one(cells), abs=0.02)
+        assert high == CELL and y == 31 + 28 * KINDS.index(move.kind)
+        assert cell.get("fill") == LOOKS[move.piece % buffers % 3]["fill"]
+    assert all(max(xs) - min(xs) < 0.02 for xs in lefts.values())
+    legend = [word for word in words(root) if word.startswith("buffer")]
+    assert legend == [f"buffer {i}" for i in range(min(buffers, 3))]
+    assert f"At most {stream.alive()} pieces" in told(root)
+    assert ("take turns" in told(root)) == (lanes == 1)
+
+
+def wide_of_one(cells):
+    """The width of one unit of time, from the cell of piece 0's compute."""
+    for tip, cell in cells.items():
+        if tip.startswith("compute piece 0"):
+            return place(cell)[2] / 3
+
+
+def test_two_pictures_share_an_axis():
+    fast, slow = streamed(4, 2, 3, 1), streamed(4, 2, 3, 1, buffers=1)
+    roots = [parse(stream_svg(s, until=slow.makespan)) for s in (fast, slow)]
+    widths = [{tip: place(mark)[2] for mark, tip in tips(root)} for root in roots]
+    first = "read piece 0, from 0 to 2"
+    assert widths[0][first] == widths[1][first]
+    assert "one buffer" in told(roots[1]) and "2 buffers" in told(roots[0])
+
+
+def test_a_stream_that_takes_no_time():
+    root = inside(parse(stream_svg(streamed(2, 0, 0, 0))))
+    assert not tips(root)
+
+
+# --- rates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("flow", "devices"), list(product(FLOWS, (1, 512))))
+def test_the_dots_are_at_the_plans_efficiency(flow, devices):
+    for batch in (1, 7, MOST):
+        root = inside(parse(rates_svg(SHAPE, flow, LINKS, V100_REACHES, batch, devices)))
+        shared = 1 if flow == "activations" else devices
+        for (mark, tip), (name, rate) in zip(tips(root), LINKS.items(), strict=True):
+            share = share_left(SHAPE, batch, flow, rate * shared, V100_REACHES)
+            assert tip == f"{name}, {batch} sequences: {percent(share)}"
+            y = Scale(0, 1, 276, 24 + 18 * len(LINKS))
+            assert float(mark.get("cy")) == pytest.approx(y(share), abs=0.01)
+            assert float(mark.get("cx")) == pytest.approx(Log(1, MOST, 46, 466)(batch), abs=0.01)
+            assert f"{name} {percent(share)}" in told(root)
+
+
+def test_what_comes_over_the_network_is_not_shared():
+    net = {"net": 50e9}
+    root = inside(parse(rates_svg(SHAPE, "weights", LINKS, V100_REACHES, 3, 64, net)))
+    right = share_left(SHAPE, 3, "weights", 50e9, V100_REACHES)
+    assert tips(root)[-1][1] == f"net, 3 sequences: {percent(right)}"
+    assert "net, 50 GB/s" in words(root)
+
+
+def test_curves_pass_through_their_dots():
+    root = parse(rates_svg(SHAPE, "optimizer", LINKS, V100_REACHES, 32))
+    paths = [p.get("d") for p in root.iter(f"{SVG}path") if p.get("fill") == "none"]
+    assert len(paths) == 2
+    for path, (mark, _) in zip(paths, tips(root), strict=True):
+        points = [tuple(map(float, pair.split())) for pair in path[1:].split("L")]
+        assert len(points) == 61
+        near = min(points, key=lambda point: abs(point[0] - float(mark.get("cx"))))
+        assert near == pytest.approx((float(mark.get("cx")), float(mark.get("cy"))), abs=0.05)
+        assert all(one[1] >= two[1] for one, two in pairwise(points))
+
+
+@pytest.mark.parametrize("devices", [1, 512])
+def test_what_is_needed_for_ninety_percent(devices):
+    root = inside(parse(needed_svg(SHAPE, LINKS, V100_REACHES, 2, devices)))
+    one = infinity(SHAPE, 2).intensities
+    for flow in FLOWS:
+        shared = devices if flow == "optimizer" else 1
+        rate = bandwidth_for(one[flow], 0.9, V100_REACHES) / shared
+        assert f"{flow} {gigabytes(rate)}" in told(root)
+    assert set(FLOWS) | set(LINKS) <= set(words(root))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: rates_svg(SHAPE, "logits", LINKS, 1e12), "flow is 'logits'"),
+        (lambda: rates_svg(SHAPE, "weights", LINKS, 1e12, 0), "batch is 0"),
+        (lambda: rates_svg(SHAPE, "weights", LINKS, 1e12, MOST + 1), "batch is 1025"),
+        (lambda: rates_svg(SHAPE, "weights", {}, 1e12), "links has 0 entries"),
+    ],
+)
+def test_rates_without_a_picture(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_bars_are_shares_of_the_capacity(strategy):
+    for node, params, nodes in product(MACHINES.values(), (3e9, 2e11), (1, 4)):
+        root = inside(parse(levels_svg(params, strategy, node, nodes)))
+        held = placed(params, strategy, node, nodes)
+        bars = {tip: place(mark) for mark, tip in tips(root)}
+        for level in LEVELS:
+            total, room = held[level].total, node.room(level)
+            drawn = sum(b[2] for tip, b in bars.items() if b[3] == 22 and NAMES[level] in tip)
+            assert drawn == pytest.approx(476 * min(total / room / 1.25, 1), abs=0.05)
+            over = [tip for tip in bars if tip.startswith(NAMES[level]) and "do not fit" in tip]
+            assert bool(over) == (total > room)
+            assert f"{size(total)} of {size(room)}" in words(root)
+            verdict = "does not fit" if total > room else "it fits"
+            assert (f"{NAMES[level]} lie" in told(root)) == bool(total)
+            assert not total or verdict in told(root)
+
+
+def test_colours_are_named_in_the_legend():
+    root = parse(levels_svg(5e10, "infinity", MACHINES["DGX-2"]))
+    assert {"weights", "gradients", "optimizer", "does not fit"} <= set(words(root))
+    fills = {mark.get("fill") for mark, _ in tips(root)}
+    assert fills == {look["fill"] for look in STATE_LOOKS.values()}
+    over = parse(levels_svg(5e10, "device", MACHINES["DGX-2"]))
+    assert STUCK.paint()["fill"] in {mark.get("fill") for mark, _ in tips(over)}
+
+
+# --- sliders --------------------------------------------------------------------------------------
+
+
+def summary(html):
+    last = html.partition("<p class='weft-summary'>")[2]
+    return re.sub(r"<[^>]+>", "", last).replace("\u00a0", " ")
+
+
+def picture(html):
+    return inside(parse(re.search(r"<svg.*</svg>", html, re.S)[0]))
+
+
+def test_streaming_says_what_the_plan_says():
+    for buffers, lanes in product((1, 2, 3), (1, 2)):
+        html = explore.streaming(pieces=7, buffers=buffers, lanes=lanes)
+        picture(html)
+        stream = streamed(7, 2, 3, 1, buffers, lanes)
+        assert f"The step takes {stream.makespan}" in summary(html)
+        assert f"cannot take less than {stream.bound}" in summary(html)
+    assert "a third buffer would help" in summary(explore.streaming(buffers=2, lanes=2))
+    assert "nothing overlaps" in summary(explore.streaming(buffers=1))
+
+
+def test_bandwidth_says_what_the_plan_says():
+    for flow, devices, batch in product(FLOWS, (0, 3, 9), (1, 6)):
+        html = explore.bandwidth(flow=flow, devices=devices, batch=batch)
+        picture(html)
+        text = summary(html)
+        assert ("network" in text) == (flow == "weights" and devices == 9)
+        assert text.startswith("1 sequence for" if batch == 1 else "6 sequences for")
+    need = batch_for(SHAPE, "optimizer", 0.9, explore.DRIVE, V100_REACHES)
+    assert f"a batch of {need:,}." in summary(explore.bandwidth())
+
+
+def test_living_says_what_fits():
+    for machine, strategy in product(MACHINES, STRATEGIES):
+        picture(explore.living(machine=machine, strategy=strategy, params=40, nodes=2))
+    assert summary(explore.living(params=1000)).startswith("It fits.")
+    text = summary(explore.living(machine="DGX H100", strategy="offload", params=200))
+    assert text.startswith("It does not fit into the devices and the host memory.")
+    assert "16 billion" in summary(explore.living(strategy="offload"))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: explore.streaming(pieces=0), "pieces is 0"),
+        (lambda: explore.streaming(lanes=3), "lanes is 3"),
+        (lambda: explore.streaming(compute=0), "compute is 0"),
+        (lambda: explore.bandwidth(flow="tea"), "flow is"),
+        (lambda: explore.bandwidth(chip="abacus"), "chip is"),
+        (lambda: explore.bandwidth(devices=13), "devices is 13"),
+        (lambda: explore.bandwidth(batch=0), "batch is 0"),
+        (lambda: explore.living(machine="shoe"), "machine is"),
+        (lambda: explore.living(strategy="cloud"), "strategy is"),
+        (lambda: explore.living(params=0), "params is 0"),
+    ],
+)
+def test_sliders_say_why_there_is_nothing(call, text):
+    html = call()
+    assert "There is no picture" in html and text in html

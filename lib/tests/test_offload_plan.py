@@ -1,0 +1,315 @@
+"""The plan of offloading: streams in closed form and simulated, places, rates, tiles."""
+
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.plan import offload
+from weft.plan.memory import model_states
+from weft.plan.memory_config import of_deepspeed, places
+from weft.plan.memory_infinity import MODELS, infinity
+from weft.plan.offload import period, ramp, step_time, streamed
+from weft.plan.offload_places import (
+    INFINITY,
+    LEVELS,
+    MACHINES,
+    STRATEGIES,
+    Node,
+    carried,
+    largest,
+    placed,
+)
+from weft.plan.offload_rates import V100_REACHES, batch_for, share_left, trillion
+from weft.plan.offload_tiles import tile_bytes, tiles_for
+
+TIMES = list(product((0, 1, 2, 5), repeat=3))
+KNOWN = [(1, 1), (1, 2), (2, 1), (3, 2)]  # buffers and lanes with a closed form
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("buffers", "lanes"), KNOWN)
+def test_the_closed_form_is_the_simulation(buffers, lanes):
+    for pieces in (1, 2, 3, 4, 7):
+        for times in TIMES:
+            stream = streamed(pieces, *times, buffers, lanes)
+            assert step_time(pieces, *times, buffers, lanes) == stream.makespan, (pieces, times)
+
+
+@pytest.mark.parametrize(("buffers", "lanes"), [(2, 1), (3, 2)])
+def test_the_ramp_is_at_most_one_pieces_input_and_output(buffers, lanes):
+    for times in TIMES:
+        read, compute, write = times
+        for pieces in (1, 2, 3, 9):
+            rest = ramp(pieces, *times, buffers, lanes)
+            assert 0 <= rest <= read + write + (compute if lanes == 2 else 0)
+            if compute >= read + write:
+                assert rest == read + write
+            elif lanes == 1 and pieces > 1 and compute <= min(read, write):
+                assert rest == 0  # the disk never stops
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("buffers", [1, 2, 3, 4, 5])
+def test_a_long_stream_settles_at_its_period(buffers, lanes):
+    for times in TIMES:
+        more = 60  # pieces: a multiple of every number of buffers
+        some, many = (streamed(n, *times, buffers, lanes).makespan for n in (60, 60 + more))
+        assert many - some == pytest.approx(more * period(*times, buffers, lanes))
+
+
+def numbers(pieces):
+    return st.lists(st.integers(0, 9), min_size=pieces, max_size=pieces)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    data=st.data(),
+    pieces=st.integers(1, 9),
+    buffers=st.integers(1, 4),
+    lanes=st.sampled_from([1, 2]),
+)
+def test_any_stream_keeps_the_rules(data, pieces, buffers, lanes):
+    read, compute, write = (data.draw(numbers(pieces)) for _ in range(3))
+    stream = streamed(pieces, read, compute, write, buffers, lanes)
+    at = {(m.kind, m.piece): m for m in stream.moves}
+    assert len(at) == len(stream.moves) == 3 * pieces
+    for i in range(pieces):
+        assert at["read", i].end <= at["compute", i].start
+        assert at["compute", i].end <= at["write", i].start
+        if i >= buffers:
+            assert at["write", i - buffers].end <= at["read", i].start
+        for kind, times in (("read", read), ("compute", compute), ("write", write)):
+            assert at[kind, i].end - at[kind, i].start == times[i]
+    disk = [("read", "write")] if lanes == 1 else [("read",), ("write",)]
+    for lane in (*disk, ("compute",)):
+        spans = sorted(m[2:] for m in stream.moves if m.kind in lane)
+        assert all(one[1] <= two[0] for one, two in pairwise(spans))
+    assert stream.bound <= stream.makespan <= sum(map(sum, (read, compute, write)))
+    assert stream.alive() <= min(buffers, pieces)
+    assert stream.makespan >= streamed(
+        pieces, read, compute, write, buffers + 1, lanes
+    ).makespan or (
+        lanes == 1  # more reads ahead can keep a write waiting on the one lane
+    )
+    sizes = data.draw(st.lists(st.integers(1, 50), min_size=pieces, max_size=pieces))
+    assert max(sizes) <= stream.alive(sizes) or not any(read + compute + write)
+    assert stream.alive(sizes) <= sum(sorted(sizes)[-buffers:])
+
+
+def test_two_buffers_are_enough_for_one_lane_and_three_for_two():
+    times = 2, 2, 2
+    assert period(*times, 2, 1) == period(*times, 9, 1) == 4
+    assert period(*times, 2, 2) == 3 and period(*times, 3, 2) == period(*times, 9, 2) == 2
+
+
+def test_a_stream_says_what_is_busy():
+    stream = streamed(3, read=[1, 2, 3], compute=4, write=[2, 0, 1])
+    assert stream.busy == {"read": 6, "compute": 12, "write": 3}
+    assert stream.bound == 12 and streamed(3, 5, 1, 2, lanes=2).bound == 15
+    assert streamed(3, 5, 1, 2).bound == 21
+    assert stream.alive([10, 20, 40]) == 60  # pieces 1 and 2; 10 and 20 before that
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((0, 1, 1, 1), "pieces is 0"),
+        ((2.0, 1, 1, 1), "pieces is 2.0"),
+        ((2, -1, 1, 1), "read is -1"),
+        ((2, 1, float("nan"), 1), "compute is nan"),
+        ((2, 1, 1, True), "write is True"),
+        ((2, [1], 1, 1), "read has 1 times, must have 2"),
+        ((2, 1, 1, 1, 0), "buffers is 0"),
+        ((2, 1, 1, 1, 2, 3), "lanes is 3, must be 1 or 2"),
+    ],
+)
+def test_streams_that_are_none(given, words):
+    with pytest.raises(ValueError, match=words):
+        streamed(*given)
+
+
+def test_what_has_no_closed_form():
+    with pytest.raises(ValueError, match="buffers is 2 with lanes = 2"):
+        step_time(4, 1, 1, 1, buffers=2, lanes=2)
+    with pytest.raises(ValueError, match="each has 2 sizes, must have 3"):
+        streamed(3, 1, 1, 1).alive([1, 2])
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["mixed", "fp32", INFINITY])
+def test_every_byte_is_somewhere(recipe):
+    per = sum(INFINITY) if recipe == INFINITY else 16
+    for name, node, nodes in product(STRATEGIES, MACHINES.values(), (1, 3)):
+        held = placed(3e9, name, node, nodes, recipe)
+        total = sum(held[level].total for level in LEVELS) * nodes
+        stage, copies = STRATEGIES[name].stage, nodes * node.devices
+        weight = 4 if recipe == "fp32" else 2
+        gradient = weight
+        extra = {0: per, 2: weight, 3: 0}[stage]  # what every device has a copy of
+        assert total == pytest.approx(3e9 * (per + extra * (copies - 1)))
+        assert gradient == weight
+
+
+def test_levels_are_those_of_zero_and_of_deepspeed():
+    node = Node("any", 4, 1, 1, 1, 1, 1)
+    for name, stage in (("device", 0), ("zero3", 3)):
+        each = model_states(7e9, 4 * 2, stage)
+        held = placed(7e9, name, node, nodes=2)["device"]
+        assert held.total == pytest.approx(4 * each.total)
+    config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
+    theirs, ours = places(of_deepspeed(config), 7e9, 4), placed(7e9, "offload", node)
+    assert ours["device"].total == 4 * theirs["gpu"].total
+    assert ours["host"].total == 4 * theirs["cpu"].total
+    config["zero_optimization"] |= {"stage": 3, "offload_param": {"device": "nvme"}}
+    config["zero_optimization"]["offload_optimizer"] = {"device": "nvme"}
+    theirs, ours = places(of_deepspeed(config), 7e9, 4), placed(7e9, "infinity", node)
+    assert ours["disk"].total == pytest.approx(4 * theirs["nvme"].total)
+    assert ours["device"].total == theirs["gpu"].total == 0
+
+
+def test_the_largest_model_fits_and_one_more_does_not():
+    for name, node, nodes, kept in product(STRATEGIES, MACHINES.values(), (1, 5), (0, 3e9)):
+        most = largest(name, node, nodes, kept=kept)
+        for params, fits in ((most, True), (most + 2, False)):
+            if not params:
+                continue
+            held = placed(params, name, node, nodes)
+            free = {level: node.room(level) for level in LEVELS}
+            free["device"] -= kept * node.devices
+            ok = all(held[level].total <= free[level] * (1 + 1e-9) + 1 for level in LEVELS)
+            exact = all(held[level].total <= free[level] * (1 + 1e-15) for level in LEVELS)
+            assert ok if fits else not exact, (name, node.name, params)
+
+
+def test_what_the_papers_say_fits():
+    v100 = MACHINES["one GPU of a DGX-2"]
+    assert largest("device", v100) == 2 * 10**9  # PyTorch trained 1.4 of it
+    assert largest("offload", v100) == 16 * 10**9 > 13e9  # and ZeRO-Offload 13
+    assert largest("infinity", MACHINES["DGX-2"], recipe=INFINITY) > 1.01e12
+    assert largest("infinity-host", MACHINES["DGX-2"]) < 1e11
+    assert largest("infinity", MACHINES["DGX-2"], nodes=32, recipe=INFINITY) > 32e12
+    bare = Node("no host", 1, 32e9, 0, 0, 16e9, 0)
+    assert largest("offload", bare) == 0  # there is no host memory to offload to
+
+
+def test_bytes_over_the_links():
+    assert carried("device") == carried("zero3") == {"host": (0, 0), "disk": (0, 0)}
+    down, up = carried("offload")["host"]
+    assert down + up == 4  # Ren et al. 2021: the least that any strategy of the kind can have
+    paper = carried("infinity", INFINITY)
+    needs = infinity(MODELS["1.01T"], batch=3)
+    per = {k: needs.flops / needs.params / v for k, v in needs.intensities.items()}
+    assert sum(paper["host"]) == per["weights"] == 8  # 3 times up, gradients down
+    assert sum(paper["disk"]) == per["optimizer"] + 8 + 2 + 2  # new weights, gradients once more
+    assert carried("infinity", passes=2)["host"] == (2, 4)
+    assert carried("infinity-host")["disk"] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: placed(0, "device", MACHINES["DGX-2"]), "params is 0"),
+        (lambda: placed(1.5, "device", MACHINES["DGX-2"]), "params is 1.5"),
+        (lambda: placed(9, "cloud", MACHINES["DGX-2"]), "strategy is 'cloud'"),
+        (lambda: placed(9, "device", MACHINES["DGX-2"], 0), "nodes is 0"),
+        (lambda: placed(9, "device", MACHINES["DGX-2"], recipe="int1"), "recipe is 'int1'"),
+        (lambda: placed(9, "device", MACHINES["DGX-2"], recipe=(2, 2)), "recipe has 2"),
+        (lambda: placed(9, "device", MACHINES["DGX-2"], recipe=(2, 2, -1)), "optimizer is -1"),
+        (lambda: largest("device", MACHINES["DGX-2"], kept=-1), "kept is -1"),
+        (lambda: carried("infinity", passes=0), "passes is 0"),
+        (lambda: Node("n", 0, 1, 1, 1, 1, 1), "devices is 0"),
+        (lambda: Node("n", 1, 1, -1, 1, 1, 1), "host is -1"),
+    ],
+)
+def test_places_that_are_none(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+# --- rates ----------------------------------------------------------------------------------------
+
+
+def test_the_papers_statements_about_bandwidth():
+    shape = MODELS["1.01T"]
+    assert share_left(shape, 1, "weights", 70e9, V100_REACHES) > 0.5
+    assert share_left(shape, 2, "optimizer", 1.5e12, V100_REACHES) == pytest.approx(
+        0.9165, abs=1e-4
+    )
+    assert share_left(MODELS["0.10T"], 7, "activations", 2e9, V100_REACHES) > 0.5
+
+
+@pytest.mark.parametrize("flow", ["weights", "optimizer"])
+def test_the_batch_is_the_least_one(flow):
+    shape = MODELS["0.50T"]
+    for share, bandwidth in product((0.3, 0.9), (1e9, 70e9)):
+        batch = batch_for(shape, flow, share, bandwidth, V100_REACHES)
+        assert share_left(shape, batch, flow, bandwidth, V100_REACHES) >= share * (1 - 1e-9)
+        if batch > 1:
+            assert share_left(shape, batch - 1, flow, bandwidth, V100_REACHES) < share
+
+
+def test_a_trillion_on_512():
+    needs = trillion(512, 2)
+    assert needs.states / 2**40 == pytest.approx(18.31, abs=0.01)
+    assert needs.each * 512 == needs.states
+    assert 2e9 < needs.needs["optimizer"] < 3e9  # the paper asks for 3 GB/s of each device
+    assert trillion(1, 2).needs["optimizer"] == pytest.approx(512 * needs.needs["optimizer"])
+    assert trillion(512, 4).needs["weights"] == pytest.approx(needs.needs["weights"] / 2)
+    assert needs.compute == pytest.approx(8 * needs.params * 2 * 1024 / V100_REACHES)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: share_left(MODELS["1.01T"], 1, "logits", 1, 1), "flow is 'logits'"),
+        (lambda: batch_for(MODELS["1.01T"], "activations", 0.5, 1, 1), "flow is 'activations'"),
+        (lambda: batch_for(MODELS["1.01T"], "weights", 1, 1, 1), "share is 1"),
+        (lambda: batch_for(MODELS["1.01T"], "weights", 0.5, 0, 1), "bandwidth is 0"),
+        (lambda: trillion(model="2T"), "model is '2T'"),
+        (lambda: trillion(devices=0), "devices is 0"),
+        (lambda: trillion(peak=float("inf")), "peak is inf"),
+    ],
+)
+def test_rates_that_are_none(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+# --- tiles ----------------------------------------------------------------------------------------
+
+
+def test_tiles_divide_the_working_memory():
+    for name, shape in MODELS.items():
+        D = shape.width
+        assert tile_bytes(D, 4 * D) == infinity(shape, 1).model_working, name
+    assert tile_bytes(3, 10, tiles=4, size=4) == 2 * 4 * 3 * 3  # 3, 3, 2, 2 outputs
+    assert tile_bytes(7, 5, tiles=5) == 2 * 2 * 7
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_as_few_tiles_as_fit(size):
+    for inputs, outputs in ((3, 10), (8, 8), (5, 1)):
+        for budget in range(2 * size * inputs, 2 * size * inputs * outputs + 9, 7):
+            tiles = tiles_for(inputs, outputs, budget, size)
+            assert tile_bytes(inputs, outputs, tiles, size) <= budget
+            assert tiles == 1 or tile_bytes(inputs, outputs, tiles - 1, size) > budget
+
+
+def test_tiles_that_are_none():
+    with pytest.raises(ValueError, match="budget is 11 bytes, must be at least 12"):
+        tiles_for(3, 9, 11)
+    with pytest.raises(ValueError, match="tiles is 6, must be at most the 5 outputs"):
+        tile_bytes(3, 5, tiles=6)
+    with pytest.raises(ValueError, match="inputs is 0"):
+        tile_bytes(0, 5)
+
+
+def test_one_door():
+    assert all(hasattr(offload, name) for name in offload.__all__)

@@ -1,0 +1,243 @@
+"""Pictures of ZeRO: shares, spans and curves are where the plan says, and nothing sticks out."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from math import log2
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.plan import draw_memory, svg
+from weft.plan import explore_zero as explore
+from weft.plan.draw_zero import FIRST, HUES, shares_svg
+from weft.plan.draw_zero_time import LOOKS, NAMES, buckets_svg, steps_svg
+from weft.plan.hardware import CHIPS, LINKS
+from weft.plan.memory import STAGES
+from weft.plan.precision_state import RECIPES
+from weft.plan.shape import SHAPES
+from weft.plan.svg import measure, moment
+from weft.plan.zero import bucketed, share
+from weft.plan.zero_alive import alive
+from weft.plan.zero_overlap import Durations, exposed, numels, priced, simulated, step_seconds
+
+SVG = "{http://www.w3.org/2000/svg}"
+PHONE = 360  # what a page of 390 pixels leaves
+EVEN = Durations((1,) * 5, (4,) * 5, (2,) * 5, (3,) * 5, update=2)
+
+
+def parse(picture):
+    return ElementTree.fromstring(picture)
+
+
+def drawing(html):
+    return parse(re.search(r"<svg.*</svg>", html, re.S)[0])
+
+
+def told(root):
+    return root.find(f"{SVG}desc").text
+
+
+def tips(root):
+    """What hovering over each mark shows, with the mark."""
+    firsts = ((mark, mark[0]) for mark in root.iter() if len(mark) and mark is not root)
+    return [(mark, first.text) for mark, first in firsts if first.tag == f"{SVG}title"]
+
+
+def inside(root):
+    """Nothing is drawn, or written, beyond the picture's edges, and a phone can show it."""
+    wide, high = map(float, root.get("viewBox").split()[2:])
+    sizes, anchors = {}, {}
+    for group in root.iter():
+        for mark in group:
+            sizes[mark] = group.get("font-size") or 12
+            anchors[mark] = group.get("text-anchor") or "start"
+    for text in root.iter(f"{SVG}text"):
+        room = 0.8 * measure(text.text, float(text.get("font-size") or sizes[text]))
+        anchor = text.get("text-anchor") or anchors[text]
+        left = float(text.get("x")) - {"start": 0, "middle": room / 2, "end": room}[anchor]
+        assert left >= -2 and left + room <= wide + 2, text.text
+        assert 0 < float(text.get("y")) <= high
+    for rect in root.iter(f"{SVG}rect"):
+        x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
+        assert x >= -0.01 and x + w <= wide + 0.02 and y >= 0 and y + h <= high + 0.01
+    for circle in root.iter(f"{SVG}circle"):
+        x, y, r = (float(circle.get(side)) for side in ("cx", "cy", "r"))
+        assert r <= x <= wide - r and r <= y <= high - r
+    least = re.search(r"min-width:(\d+)px", root.get("style"))
+    assert int(least[1]) <= PHONE
+    return root
+
+
+# --- who keeps what -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("buckets", [[4], [5, 11], [7, 1, 13]])
+@pytest.mark.parametrize("recipe", ["mixed", "fp32"])
+def test_areas_are_bytes_and_colours_are_owners(n, buckets, recipe):
+    root = inside(parse(shares_svg(buckets, n, recipe=recipe)))
+    area, seen = Counter(), Counter()
+    pattern = r"rank (\d+), stage (\d), bucket (\d+): (\w+) of share (\d+)"
+    for mark, tip in tips(root):
+        rank, stage, bucket, band, owner = re.fullmatch(pattern, tip).groups()
+        assert mark.get("fill") == HUES[int(owner) % len(HUES)].paint()["fill"]
+        assert owner == rank or int(stage) < FIRST[band]
+        area[int(stage), int(rank)] += float(mark.get("width"))
+        seen[int(stage), int(rank), band, int(bucket), int(owner)] += 1
+    assert set(seen.values()) == {1}
+    whole = sum(RECIPES[recipe].each) * sum(buckets)
+    one = max(area.values()) / whole
+    for stage in STAGES:
+        for rank in range(n):
+            kept = alive(stage, buckets, n, rank, recipe).kept
+            assert area[stage, rank] == pytest.approx(kept * one, abs=0.02 * 9 * n)
+    for bucket, numel in enumerate(buckets):
+        for rank in range(n):
+            assert seen[3, rank, "weights", bucket, rank] == bool(share(numel, n, rank))
+
+
+def test_those_who_do_not_see_hear_the_bytes():
+    text = told(parse(shares_svg([5, 11], 3, [2])))
+    assert "Stage 2 deals out gradients, optimizer: bytes by rank 116, 116, 88." in text
+    assert "Stage 0 deals out nothing" in told(parse(shares_svg([5], 2)))
+    assert text.count("Stage") == 1
+
+
+def test_ranks_have_colours_that_no_kind_of_state_has():
+    kinds = {look.hexadecimal for look in draw_memory.LOOKS.values()}
+    assert not kinds & {hue.hexadecimal for hue in HUES}
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+lengths = st.integers(1, 20)
+
+
+@st.composite
+def steps(draw):
+    k = draw(st.integers(1, 6))
+    lists = [draw(st.lists(lengths, min_size=k, max_size=k)) for _ in range(4)]
+    return Durations(*map(tuple, lists), update=draw(st.integers(0, 3)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps(), st.sampled_from(list(STAGES)))
+def test_cells_are_spans_and_gaps_are_waiting(times, stage):
+    root = inside(parse(steps_svg([stage], times, unit="")))
+    end = step_seconds(stage, times)
+    cells, waits = Counter(), 0.0
+    for mark, tip in tips(root):
+        name, _, when = tip.partition(", bucket ")
+        if not when:
+            waits += float(mark.get("width"))
+            continue
+        bucket, _, span = when.partition(": ")
+        cells[name, int(bucket), span] += 1
+    expected = Counter(
+        (NAMES[s.op], s.bucket, f"{moment(s.start, '', end)} to {moment(s.end, '', end)}")
+        for s in simulated(stage, times)
+    )
+    assert cells == expected
+    scale = max(float(r.get("x")) + float(r.get("width")) for r in root.iter(f"{SVG}rect"))
+    scale = (scale - min(float(m.get("x")) for m, _ in tips(root))) / end
+    assert waits == pytest.approx(exposed(stage, times) * scale, abs=0.5 * len(cells))
+
+
+def test_one_axis_for_several_stages():
+    root = inside(parse(steps_svg(list(STAGES), EVEN, unit="s")))
+    words = [text.text for text in root.iter(f"{SVG}text")]
+    for stage in STAGES:
+        assert f"stage {stage}" in words
+        total = moment(step_seconds(stage, EVEN), "s", 50)
+        wait = moment(exposed(stage, EVEN), "s", 50)
+        assert f"takes {total}, of which it waits for {wait}" in words
+        assert f"Stage {stage}: {total}, waiting {wait};" in told(root)
+    fills = {rect.get("fill") for rect in root.iter(f"{SVG}rect")}
+    assert {look["fill"] for look in LOOKS.values()} <= fills
+    assert svg.WEIGHT_GRADIENT.paint()["fill"] in fills
+
+
+def test_the_dot_is_on_the_curve_and_its_lowest_point_is_named():
+    root = inside(parse(buckets_svg(lambda size: 1e-3 * (1 + abs(log2(size) - 24)), 2**24, "")))
+    (dot,) = root.iter(f"{SVG}circle")
+    (path,) = (p for p in root.iter(f"{SVG}path") if p.get("fill") == "none")
+    places = [tuple(map(float, p.split())) for p in path.get("d")[1:].split("L")]
+    x, y = float(dot.get("cx")), float(dot.get("cy"))
+    near = min(places, key=lambda place: abs(place[0] - x))
+    assert near == pytest.approx((x, y), abs=0.02) and y == max(p[1] for p in places)
+    assert "lowest at about 16 MiB, with 1 ms; at 16 MiB it is 1 ms" in told(root)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: shares_svg([], 2), "buckets is empty"),
+        (lambda: shares_svg([3], 0), "n is 0"),
+        (lambda: shares_svg([3], 2, [4]), "stage is 4"),
+        (lambda: shares_svg([3], 2, []), "stages is empty"),
+        (lambda: steps_svg([], EVEN), "stages is empty"),
+        (lambda: steps_svg([7], EVEN), "stage is 7"),
+        (lambda: buckets_svg(lambda size: size, 2**40, ""), "nbytes is"),
+    ],
+)
+def test_wrong_arguments_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+# --- sliders --------------------------------------------------------------------------------------
+
+
+def summary(html):
+    last = html.partition("<p class='weft-summary'>")[2]
+    return re.sub(r"<[^>]+>", "", last).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_step_slider(stage):
+    for buckets in (1, 5, 12):
+        inside(drawing(explore.step(stage=stage, buckets=buckets, backward=1, link=8)))
+    text = summary(explore.step(stage=stage, buckets=12, backward=4, link=1))
+    times = Durations((2,) * 12, (4,) * 12, (1,) * 12, (1,) * 12, update=2)
+    assert f"takes {step_seconds(stage, times)}, of which the device waits for" in text
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_bucket_slider(stage):
+    html = explore.bucket(model="gpt-1.7b", link="ib-hdr", n=3, stage=stage, size=28, tokens=13)
+    inside(drawing(html))
+    elements, rate = numels(SHAPES["gpt-1.7b"]), 0.4 * CHIPS["h100"].rate("bf16")
+    held = [sum(elements[i] for i in b) for b in bucketed(elements, 2**27)]
+    times = priced(held, 8, LINKS["ib-hdr"], 2**13, rate)
+    whole = step_seconds(stage, times)
+    waits = moment(exposed(stage, times), "s", whole)
+    assert f"{len(held)} buckets of at most 256 MiB" in summary(html)
+    assert f"waits for {waits}" in summary(html)
+
+
+def test_the_shares_slider():
+    for n in (1, 2, 5):
+        for limit in (1, 9, 24):
+            inside(drawing(explore.shares(stage=1, n=n, limit=limit)))
+    assert summary(explore.shares(stage=0, n=1)).endswith(" keeps 384 of 384 bytes.")
+    assert "more pass through" in summary(explore.shares(stage=2, n=3, limit=12))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: explore.step(stage=5), "stage is 5"),
+        (lambda: explore.step(buckets=13), "buckets is 13, must be at most the 12 layers"),
+        (lambda: explore.step(link=0), "link is 0"),
+        (lambda: explore.bucket(model="x"), "model is"),
+        (lambda: explore.bucket(link="x"), "link is"),
+        (lambda: explore.bucket(size=60), "nbytes is"),
+        (lambda: explore.shares(n=0), "n is 0"),
+        (lambda: explore.shares(limit=0), "limit is 0"),
+    ],
+)
+def test_sliders_say_why_there_is_nothing(call, words):
+    html = call()
+    assert "There is no picture" in html and words in html

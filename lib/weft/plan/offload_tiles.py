@@ -1,0 +1,35 @@
+"""The working memory of one layer, cut into tiles that are worked on one after the other."""
+
+from weft.plan.arguments import counts, sizes
+
+
+def tile_bytes(inputs: int, outputs: int, tiles: int = 1, size: int = 2) -> int:
+    """The least bytes that a device holds of a linear layer while it works on its largest tile.
+
+    A tile is a slice of the outputs: its weights, and in the backward pass as many
+    gradients, of `size` bytes each. The parts are as even as they can be. For the
+    matrix of 4 D outputs, whole, that is ZeRO-Infinity's working memory, 4 D 4 D.
+    Rajbhandari et al. 2021, sections 3 and 5.1.3 (memory-centric tiling).
+
+    >>> tile_bytes(65536, 4 * 65536) / 2**30, tile_bytes(65536, 4 * 65536, tiles=16) / 2**30
+    (64.0, 4.0)
+    """
+    inputs, outputs, tiles, size = sizes(inputs=inputs, outputs=outputs, tiles=tiles, size=size)
+    if tiles > outputs:
+        raise ValueError(f"tiles is {tiles}, must be at most the {outputs} outputs")
+    return 2 * size * inputs * -(-outputs // tiles)
+
+
+def tiles_for(inputs: int, outputs: int, budget: int, size: int = 2) -> int:
+    """The fewest tiles whose weights and gradients fit into `budget` bytes.
+
+    >>> tiles_for(65536, 4 * 65536, budget=10 * 2**30)
+    7
+    """
+    inputs, outputs, size = sizes(inputs=inputs, outputs=outputs, size=size)
+    (budget,) = counts(budget=budget)
+    columns = budget // (2 * size * inputs)
+    if not columns:
+        least = tile_bytes(inputs, outputs, outputs, size)
+        raise ValueError(f"budget is {budget} bytes, must be at least {least}, those of one output")
+    return max(1, -(-outputs // columns))

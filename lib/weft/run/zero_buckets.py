@@ -1,0 +1,122 @@
+"""Parameters and their gradients laid out in rows, of which each rank keeps a part.
+
+A bucket is sent whole, so that there are few large messages and not many small ones. Its weights
+are one row of numbers that the module's parameters look into, its gradients a second.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Named = tuple[str, nn.Parameter]
+
+
+class Piece(NamedTuple):
+    """What this rank's optimizer holds of a parameter of the module.
+
+    `name` is the parameter's full name in the module; `parameter` is flat, one dim, and begins at
+    element `start` of the flattened parameter. Where weights have a master copy, it is of that.
+    """
+
+    name: str
+    start: int
+    parameter: nn.Parameter
+
+
+class Bucket:
+    """Some parameters, one behind the other in a row; of the row, this rank keeps `kept`.
+
+    `weights` is the row that the module computes with, and `home` what is kept of it; `masters`
+    is a finer copy of that, if there is one. `gradients` is the row of this rank's own gradients
+    while there is one, and `mine` what is kept of the mean over all ranks.
+    """
+
+    def __init__(
+        self, named: Sequence[Named], kept: range, row: Tensor, dtype: torch.dtype | None
+    ):
+        self.names, self.parameters = map(list, zip(*named, strict=True))
+        self.shapes = [parameter.shape for parameter in self.parameters]
+        self.numels = [parameter.numel() for parameter in self.parameters]
+        self.numel, self.kept = len(row), kept
+        self.weights = row if dtype is None else row.to(dtype)
+        self.home, self.masters = self.keep(), None
+        if dtype is not None:
+            fine = torch.promote_types(row.dtype, torch.float32)
+            self.masters = self.part(row).to(fine, copy=True)
+        self.pieces: list[Piece] = []
+        self.holders: list[int] = []  # for each piece, which of the parameters it is of
+        self.gradients: Tensor | None = None
+        self.clear()
+        self.looks = self.views(self.weights)
+        self.show(self.looks)
+        self.cut()
+
+    def keep(self) -> Tensor:
+        """What this rank keeps of the weights: a part of the row."""
+        return self.part(self.weights)
+
+    def part(self, row: Tensor) -> Tensor:
+        """What this rank keeps of a row."""
+        return row[self.kept.start : self.kept.stop]
+
+    def views(self, row: Tensor) -> list[Tensor]:
+        """The parameters' places in a row, each in its parameter's shape."""
+        parts = zip(row.split(self.numels), self.shapes, strict=True)
+        return [part.view(shape) for part, shape in parts]
+
+    def show(self, tensors: Iterable[Tensor]) -> None:
+        """Have the module's parameters look into these."""
+        for parameter, tensor in zip(self.parameters, tensors, strict=False):
+            parameter.data = tensor
+
+    def cut(self) -> None:
+        """Make the pieces that this rank's optimizer has, of the masters or of the weights."""
+        kept = self.home if self.masters is None else self.masters
+        self.pieces, self.holders, start = [], [], 0
+        for i, numel in enumerate(self.numels):
+            first, last = max(start, self.kept.start), min(start + numel, self.kept.stop)
+            if first < last:
+                part = kept[first - self.kept.start : last - self.kept.start]
+                self.pieces.append(Piece(self.names[i], first - start, nn.Parameter(part)))
+                self.holders.append(i)
+            start += numel
+
+    # --- gradients --------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """No gradient has come since; what is in the row does not count."""
+        self.mine: Tensor | None = None
+        self.filled: set[int] = set()  # parameters whose gradients are in the row
+        self.used: set[int] = set()  # those that got one since this was called
+        self.missing = len(self.names)  # how many this backward pass has yet to bring
+
+    def add(self, i: int, gradient: Tensor, share: float) -> None:
+        """Put a share of a parameter's gradient into the row, or add it to what is there."""
+        place = self._room()[i]
+        if i in self.filled:
+            place.add_(gradient, alpha=share)
+        else:
+            torch.mul(gradient, share, out=place)
+        self.filled.add(i)
+        self.used.add(i)
+        self.missing -= 1
+
+    def fill(self) -> None:
+        """Write zeros where no gradient came."""
+        places = self._room()
+        for i in {*range(len(places))} - self.filled:
+            places[i].zero_()
+        self.filled.update(range(len(places)))
+
+    def drop(self) -> None:
+        """Free the row of gradients."""
+        self.gradients, self._places = None, []
+        self.filled.clear()
+
+    def _room(self) -> list[Tensor]:
+        if self.gradients is None:
+            self.gradients = self.weights.new_empty(self.numel)
+            self._places = self.views(self.gradients)
+        return self._places
