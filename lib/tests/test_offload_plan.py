@@ -90,14 +90,14 @@ def test_any_stream_keeps_the_rules(data, pieces, buffers, lanes):
         assert all(one[1] <= two[0] for one, two in pairwise(spans))
     assert stream.bound <= stream.makespan <= sum(map(sum, (read, compute, write)))
     assert stream.alive() <= min(buffers, pieces)
-    assert stream.makespan >= streamed(
-        pieces, read, compute, write, buffers + 1, lanes
-    ).makespan or (
-        lanes == 1  # more reads ahead can keep a write waiting on the one lane
-    )
+    if lanes == 2:  # on one lane more reads ahead can keep a write waiting
+        more = streamed(pieces, read, compute, write, buffers + 1, lanes)
+        assert more.makespan <= stream.makespan
     sizes = data.draw(st.lists(st.integers(1, 50), min_size=pieces, max_size=pieces))
-    assert max(sizes) <= stream.alive(sizes) or not any(read + compute + write)
+    assert max(sizes) <= stream.alive(sizes)
     assert stream.alive(sizes) <= sum(sorted(sizes)[-buffers:])
+    if min(read + compute + write) > 0:
+        assert stream.alive(sizes) >= max(sum(p) for p in pairwise([*sizes, 0])) or buffers == 1
 
 
 def test_two_buffers_are_enough_for_one_lane_and_three_for_two():

@@ -24,6 +24,7 @@ from weft.plan.zero_overlap import Durations, exposed, numels, priced, simulated
 
 SVG = "{http://www.w3.org/2000/svg}"
 PHONE = 360  # what a page of 390 pixels leaves
+BOX = re.compile(r"M(\S+) ([\d.]+)h([\d.]+)v([\d.]+)h")
 EVEN = Durations((1,) * 5, (4,) * 5, (2,) * 5, (3,) * 5, update=2)
 
 
@@ -79,23 +80,32 @@ def inside(root):
 def test_areas_are_bytes_and_colours_are_owners(n, buckets, recipe):
     root = inside(parse(shares_svg(buckets, n, recipe=recipe)))
     area, seen = Counter(), Counter()
-    pattern = r"rank (\d+), stage (\d), bucket (\d+): (\w+) of share (\d+)"
+    pattern = r"rank (\d+), stage (\d): (\w+) of share (\d+)"
     for mark, tip in tips(root):
-        rank, stage, bucket, band, owner = re.fullmatch(pattern, tip).groups()
+        rank, stage, band, owner = re.fullmatch(
+            r"rank (\d+), stage (\d): (\w+) of share (\d+)", tip
+        ).groups()
         assert mark.get("fill") == HUES[int(owner) % len(HUES)].paint()["fill"]
         assert owner == rank or int(stage) < FIRST[band]
-        area[int(stage), int(rank)] += float(mark.get("width"))
-        seen[int(stage), int(rank), band, int(bucket), int(owner)] += 1
+        boxes = [tuple(map(float, box)) for box in BOX.findall(mark.get("d"))]
+        assert len(boxes) == sum(bool(share(numel, n, int(owner))) for numel in buckets)
+        area[int(stage), int(rank)] += sum(wide for _, _, wide, _ in boxes)
+        seen[int(stage), int(rank), band, int(owner)] += 1
     assert set(seen.values()) == {1}
-    whole = sum(RECIPES[recipe].each) * sum(buckets)
-    one = max(area.values()) / whole
+    one = max(area.values()) / (sum(RECIPES[recipe].each) * sum(buckets))
     for stage in STAGES:
         for rank in range(n):
             kept = alive(stage, buckets, n, rank, recipe).kept
             assert area[stage, rank] == pytest.approx(kept * one, abs=0.02 * 9 * n)
-    for bucket, numel in enumerate(buckets):
-        for rank in range(n):
-            assert seen[3, rank, "weights", bucket, rank] == bool(share(numel, n, rank))
+
+
+def test_a_share_is_where_its_elements_are():
+    root = parse(shares_svg([5, 11], 3, [3]))
+    (found,) = (m for m, tip in tips(root) if tip == "rank 1, stage 3: optimizer of share 1")
+    (x1, y1, wide, _), (x2, y2, more, _) = (map(float, b) for b in BOX.findall(found.get("d")))
+    each = wide / 2  # of five elements, the second rank has two: 2 and 3
+    assert y1 == y2 and more == pytest.approx(4 * each, abs=0.05)
+    assert x2 - x1 == pytest.approx((5 + 4 - 2) * each, abs=0.1)
 
 
 def test_those_who_do_not_see_hear_the_bytes():

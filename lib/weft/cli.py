@@ -14,7 +14,10 @@ from pathlib import Path
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
 MOST_ACTIONS = 1_000_000  # that a picture is made of: some fifteen seconds of work
-TRAINERS = {"pipeline": "weft.run.train"}  # `weft run TOPIC` -> the module whose main it calls
+TRAINERS = {  # `weft run TOPIC` -> the module whose main it calls
+    "pipeline": "weft.run.train",
+    "offload": "weft.run.offload_train",
+}
 
 
 class Parser(argparse.ArgumentParser):

@@ -41,6 +41,16 @@ class Storages:
                 self.now += size
             self.peak = max(self.peak, self.now)
 
+    def look(self) -> None:
+        """See which storages were resized by something other than an operation."""
+        with self._lock:
+            for key, (reference, before) in list(self._known.items()):
+                storage = reference()
+                if storage is not None and storage.nbytes() != before:
+                    self._known[key] = reference, storage.nbytes()
+                    self.now += storage.nbytes() - before
+            self.peak = max(self.peak, self.now)
+
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._known
 

@@ -70,7 +70,7 @@ def _row(figure: Figure, x: Scale, y: float, level: str, held: States, room: flo
 
 def _share(held: float, room: float) -> float:
     """A part of a capacity; of none, something is more than can be drawn."""
-    return held / room if room else REACH * (held > 0)
+    return 2 * held / room if room else REACH * (held > 0)
 
 
 def _told(level: str, held: States, node: Node) -> str:

@@ -1,8 +1,8 @@
 """Who keeps which part of the model states, under each stage of ZeRO."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
-from weft.plan import svg
 from weft.plan.arguments import sizes
 from weft.plan.memory import STAGES
 from weft.plan.precision_state import RECIPES
@@ -17,7 +17,6 @@ HUES = tuple(  # of ranks; none that weft.plan.draw_memory has for a kind of sta
     Colour(f"weft-rank-{i}", hue)
     for i, hue in enumerate(("#44BB99", "#FFAABB", "#99DDFF", "#CCAADD", "#DDDDDD"))
 )
-OUTLINE = {"stroke": svg.INK, "stroke_opacity": 0.35, "stroke_width": 0.5}
 EMPTY = {
     "fill": "none",
     "stroke": "currentColor",
@@ -93,17 +92,19 @@ def _band(
     unit: float,
 ) -> None:
     """One rank's part of one band: buckets from left to right, each cut into shares."""
+    starts = [x + unit * start for start in accumulate(buckets, initial=0)][:-1]
     whole = stage < FIRST[band]
-    for i, numel in enumerate(buckets):
-        for owner in range(n):
-            part = share(numel, n, owner)
-            if not part or not (whole or owner == rank):
-                continue
-            box = {"x": x + unit * part.start, "y": y, "width": unit * len(part), "height": HIGH}
-            tip = f"rank {rank}, stage {stage}, bucket {i}: {band} of share {owner}"
-            figure.mark("rect", **box, **HUES[owner % len(HUES)].paint(), **OUTLINE, tip=tip)
-        figure.boxes([(x, y, unit * numel, HIGH)], **EMPTY)
-        x += unit * numel
+    for owner in range(n) if whole else [rank]:
+        parts = [share(numel, n, owner) for numel in buckets]
+        boxes = [
+            (start + unit * part.start, y, unit * len(part), HIGH)
+            for start, part in zip(starts, parts, strict=True)
+            if part
+        ]
+        tip = f"rank {rank}, stage {stage}: {band} of share {owner}"
+        figure.boxes(boxes, **HUES[owner % len(HUES)].paint(), tip=tip)
+    outlines = zip(starts, buckets, strict=True)
+    figure.boxes([(start, y, unit * numel, HIGH) for start, numel in outlines], **EMPTY)
 
 
 def _describe(buckets, n: int, held: dict[int, list[int]], each: dict[str, int]) -> str:

@@ -70,7 +70,7 @@ class Stream:
             raise ValueError(f"each has {len(held)} sizes, must have {self.pieces}, one a piece")
         events = [(m.start, held[m.piece]) for m in self.moves if m.kind == "read"]
         events += [(m.end, -held[m.piece]) for m in self.moves if m.kind == "write"]
-        most = now = 0
+        most, now = max(held), 0
         for _, change in sorted(events):  # what ends at a time makes room for what starts then
             now += change
             most = max(most, now)
@@ -87,17 +87,13 @@ def streamed(
 ) -> Stream:
     """Read every piece, compute on it, write it back, through `buffers` buffers.
 
-    Reads are asked for as early as there is a buffer for them: at first one for
-    each buffer, then one after each write, which is what sets the buffer free.
-    The disk serves in that order. With one buffer that is read, compute, write,
-    read; with two, piece i+1 is read and piece i-1 written while piece i computes.
-
+    Reads are asked for as early as there is a buffer: at first one for each, then
+    one after each write, which sets a buffer free; the disk serves in that order.
+    With two buffers piece i-1 is written and i+1 read while piece i computes.
     Rajbhandari et al. 2021, section 6.3 (the overlap-centric design).
 
-    >>> streamed(4, read=2, compute=3, write=1).makespan
-    15
-    >>> streamed(4, read=2, compute=3, write=1, buffers=1).makespan
-    24
+    >>> [streamed(4, 2, 3, 1, buffers).makespan for buffers in (1, 2)]
+    [24, 15]
     """
     pieces, buffers, lanes = sizes(pieces=pieces, buffers=buffers, lanes=lanes)
     if lanes > 2:
@@ -120,11 +116,17 @@ def streamed(
         if turn < pieces:
             move("read", turn, after=("write", turn - buffers))
             move("compute", turn, after=("read", turn))
-    order = sorted(moves, key=lambda m: (m.start, m.end, KINDS.index(m.kind), m.piece))
-    return Stream(pieces, buffers, lanes, tuple(order))
+    moves.sort(key=lambda m: (m.start, m.end, KINDS.index(m.kind), m.piece))
+    return Stream(pieces, buffers, lanes, tuple(moves))
 
 
-def period(read: float, compute: float, write: float, buffers: int = 2, lanes: int = 1) -> float:
+def period(
+    read: float,
+    compute: float,
+    write: float,
+    buffers: int = 2,
+    lanes: int = 1,
+) -> float:
     """The time that one piece adds to a long stream, once it has settled.
 
     Three things bound it: computing, the disk, and the buffers. A piece holds its
@@ -153,7 +155,7 @@ def step_time(
     two, the stream fills, runs at its period, and drains. (For other numbers of
     buffers only the simulation knows how filling and draining go.)
 
-    >>> step_time(4, read=2, compute=3, write=1), step_time(4, 2, 3, 1, buffers=3, lanes=2)
+    >>> step_time(4, 2, 3, 1), step_time(4, 2, 3, 1, buffers=3, lanes=2)
     (15, 15)
     """
     pieces, buffers, lanes = sizes(pieces=pieces, buffers=buffers, lanes=lanes)
@@ -164,9 +166,8 @@ def step_time(
         return read + max(read, compute) + inside + max(compute, write) + write
     if (buffers, lanes) == (3, 2):
         return read + compute + write + (pieces - 1) * max(read, compute, write)
-    raise ValueError(
-        f"buffers is {buffers} with lanes = {lanes}, must be 1 with any, 2 with 1 lane or 3 with 2"
-    )
+    allowed = "must be 1 with any, 2 with 1 lane or 3 with 2"
+    raise ValueError(f"buffers is {buffers} with lanes = {lanes}, {allowed}")
 
 
 def ramp(pieces: int, read: float, compute: float, write: float, buffers=2, lanes=1) -> float:

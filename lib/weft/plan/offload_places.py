@@ -131,24 +131,30 @@ def largest(
     recipe: str | Sequence[int] = "mixed",
     kept: float = 0.0,
 ) -> int:
-    """The parameters of the largest model whose states fit: every level has to hold its own.
+    """The parameters of the largest model whose states fit, each level its own.
 
-    `kept` is what is kept free on each device, for activations and for what passes through.
+    `kept` is what stays free on each device, for activations and what passes through.
 
-    >>> [f"{largest(name, MACHINES['DGX-2']) / 1e9:.0f}" for name in STRATEGIES]
-    ['2', '32', '16', '94', '1920']
+    >>> [largest(name, MACHINES["DGX-2"]) // 10**9 for name in STRATEGIES]
+    [2, 32, 16, 93, 1920]
     """
     _known(strategy)
     if not 0 <= kept < float("inf"):
         raise ValueError(f"kept is {kept!r}, must be bytes, at least 0")
     many = 10**6  # parameters: shares of a node are not whole numbers of bytes
-    each = {k: s.total / many for k, s in placed(many, strategy, node, nodes, recipe).items()}
+    held = placed(many, strategy, node, nodes, recipe)
+    each = {level: states.total / many for level, states in held.items()}
     free = {level: node.room(level) for level in LEVELS}
     free["device"] = max(0.0, free["device"] - kept * node.devices)
-    return min(int(free[level] / size * (1 + 1e-12)) for level, size in each.items() if size)
+    fits = (free[level] / size for level, size in each.items() if size)
+    return int(min(fits) * (1 + 1e-12))
 
 
-def carried(strategy: str, recipe: str | Sequence[int] = "mixed", passes: int = 3) -> dict:
+def carried(
+    strategy: str,
+    recipe: str | Sequence[int] = "mixed",
+    passes: int = 3,
+) -> dict[str, tuple[int, int]]:
     """Bytes that each parameter sends over each link in a step: link -> (down, up).
 
     "host" is the link between devices and the host, "disk" that between the host
@@ -157,7 +163,7 @@ def carried(strategy: str, recipe: str | Sequence[int] = "mixed", passes: int = 
     each of `passes`: forward, forward again where activations are recomputed,
     backward. The optimizer runs on the host, so its state moves between the host
     and the disk alone. All devices of all nodes share these bytes, as they share
-    the parameters. Ren et al. 2021, section 3.2; Rajbhandari et al. 2021, section 4.
+    the parameters. Ren et al. 2021, section 3; Rajbhandari et al. 2021, section 4.
 
     >>> carried("offload"), carried("infinity")
     ({'host': (2, 2), 'disk': (0, 0)}, {'host': (2, 6), 'disk': (16, 20)})
@@ -166,7 +172,7 @@ def carried(strategy: str, recipe: str | Sequence[int] = "mixed", passes: int = 
     (passes,) = sizes(passes=passes)
     down = {"host": 0, "disk": 0}
     up = {"host": 0, "disk": 0}
-    if how.optimizer != "device":  # it takes the gradients there, and returns weights
+    if how.optimizer != "device":  # gradients go there, and weights come back
         down["host"] += gradient
         up["host"] += weight * (passes if how.weights != "device" else 1)
     if how.weights == "disk":

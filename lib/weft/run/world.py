@@ -156,9 +156,11 @@ def launch(
     if _under_torchrun():
         return _call_here(fn, n, args, backend, timeout)
     job = Job.here(f"{__name__}:_rank", pickle.dumps((backend, payload)), n, float(timeout))
+    # Making an optimizer loads the compiler, which takes each rank seconds: where we have it, once.
+    compiler = ("torch._dynamo",) if "torch._dynamo" in sys.modules else ()
     output = _Output(n)
     try:
-        outcomes = server.run(job, ("torch", __name__), output.show)
+        outcomes = server.run(job, ("torch", __name__, *compiler), output.show)
     finally:
         output.close()
     return _values([_legible(outcome, timeout) for outcome in outcomes], n)

@@ -47,7 +47,6 @@ class Bucket:
             self.masters = self.part(row).to(fine, copy=True)
         self.pieces: list[Piece] = []
         self.holders: list[int] = []  # for each piece, which of the parameters it is of
-        self.gradients: Tensor | None = None
         self.clear()
         self.looks = self.views(self.weights)
         self.show(self.looks)
@@ -86,10 +85,10 @@ class Bucket:
     # --- gradients --------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """No gradient has come since; what is in the row does not count."""
+        """Free all gradients."""
+        self.drop()
         self.mine: Tensor | None = None
-        self.filled: set[int] = set()  # parameters whose gradients are in the row
-        self.used: set[int] = set()  # those that got one since this was called
+        self.used: set[int] = set()  # parameters that got a gradient since
         self.missing = len(self.names)  # how many this backward pass has yet to bring
 
     def add(self, i: int, gradient: Tensor, share: float) -> None:
@@ -112,8 +111,9 @@ class Bucket:
 
     def drop(self) -> None:
         """Free the row of gradients."""
-        self.gradients, self._places = None, []
-        self.filled.clear()
+        self.gradients: Tensor | None = None
+        self._places: list[Tensor] = []
+        self.filled: set[int] = set()  # parameters whose gradients are in the row
 
     def _room(self) -> list[Tensor]:
         if self.gradients is None:

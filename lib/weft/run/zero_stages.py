@@ -32,7 +32,7 @@ from weft.run.zero_checks import (
 from weft.run.zero_lane import lane
 from weft.run.zero_update import Update
 
-BUCKET = 2**20  # elements
+BUCKET = 2**21  # elements
 
 
 class DataParallel:

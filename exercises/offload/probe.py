@@ -1,0 +1,274 @@
+"""What the tests of this topic share, and what runs for them beside the answers."""
+
+import importlib.util
+from itertools import accumulate, pairwise
+from math import sqrt
+
+NAMES = "weight", "mean", "square", "gradient"
+MOVES = "read", "compute", "write"
+SIZE = 8  # bytes of a number: everything is float64
+
+
+def warm() -> None:
+    """Import what is slow to import; without torch only the tier of the page can run."""
+    if importlib.util.find_spec("torch") is None:
+        return
+    import torch
+
+    from weft.meter import live
+
+    torch.set_num_threads(1)
+    with live():
+        torch.zeros(1).add_(1)
+
+
+def prepare() -> None:
+    """Close what the exercises ask for, before the answers are imported."""
+    from weft.grade.worker import close
+
+    plans = "streamed step_time period ramp placed largest carried batch_for share_left trillion"
+    close(*(f"weft.plan.offload:{name}" for name in plans.split()))
+    close(*(f"weft.plan.offload_places:{name}" for name in ("placed", "largest", "carried")))
+    close("weft.plan.offload_rates", "weft.plan.explore_offload", "weft.plan.memory_config:places")
+    close("weft.plan.draw_offload_places", "weft.plan.draw_offload_rates")
+    memory = "infinity", "efficiency", "bandwidth_for"
+    close(*(f"weft.plan.memory_infinity:{name}" for name in memory))
+    close(*(f"weft.plan.memory:{name}" for name in (*memory, "model_states")))
+    close(*(f"weft.run.{name}" for name in _modules("weft.run") if name.startswith("offload")))
+
+
+def _modules(package: str) -> list[str]:
+    """The modules of a package, which need not be imported."""
+    import pkgutil
+
+    folder = importlib.util.find_spec(package).submodule_search_locations
+    return [module.name for module in pkgutil.iter_modules(folder)]
+
+
+# --- streaming Adam -------------------------------------------------------------------------------
+
+
+class Store:
+    """Tensors that are not in memory, and who reads and writes what, in which order."""
+
+    def __init__(self, tensors: dict):
+        from array import array
+
+        self.disk = {name: array("d", tensor.tolist()) for name, tensor in tensors.items()}
+        self.ahead = {}
+        self.log = []  # (what, name) as it is asked for
+        self.read_bytes = self.written_bytes = 0
+
+    def prefetch(self, name: str) -> None:
+        """Begin to read: from here on it takes memory."""
+        self._known(name, "prefetch")
+        self.log.append(("prefetch", name))
+        if name not in self.ahead:
+            self.ahead[name] = self._load(name)
+
+    def read(self, name: str):
+        """A tensor of its own for whoever asks."""
+        self._known(name, "read")
+        self.log.append(("read ahead" if name in self.ahead else "read", name))
+        return self.ahead.pop(name) if name in self.ahead else self._load(name)
+
+    def write(self, name: str, tensor) -> None:
+        """Take a tensor's values."""
+        import torch
+
+        self._known(name, "write")
+        self.log.append(("write", name))
+        length = len(self.disk[name])
+        if not isinstance(tensor, torch.Tensor) or tensor.shape != (length,):
+            shape = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else tensor
+            raise ValueError(f"write({name!r}) wants a flat tensor of {length}, got {shape!r}")
+        self.disk[name][:] = type(self.disk[name])("d", tensor.tolist())
+        self.written_bytes += SIZE * length
+
+    def _load(self, name: str):
+        import torch
+
+        self.read_bytes += SIZE * len(self.disk[name])
+        return torch.frombuffer(self.disk[name], dtype=torch.float64).clone()
+
+    def _known(self, name: str, what: str) -> None:
+        if name not in self.disk:
+            raise ValueError(f"{what}({name!r}): the store has no such tensor")
+
+
+def adam(answers, sizes, steps=1, seed=0, first=1) -> dict:
+    """Run `stream_adam` for some steps: where it is wrong, and what it moved and kept."""
+    import torch
+
+    from weft.meter import live
+
+    dice = torch.Generator().manual_seed(seed)
+    pieces, total = len(sizes), sum(sizes)
+
+    def numbers():
+        return torch.randn(total, generator=dice, dtype=torch.float64)
+
+    weight, mean, square = numbers(), numbers() / 9 * (first > 1), numbers() ** 2 * (first > 1)
+    gradients = [numbers() for _ in range(steps)]
+    lr, beta1, beta2, eps = 2.0**-5, 0.75, 0.9375, 1e-6
+    right = [x.tolist() for x in (weight, mean, square)]
+    cut = dict(zip(NAMES, (weight, mean, square, gradients[0]), strict=True))
+    store = Store(
+        {f"{name} {i}": part for name, x in cut.items() for i, part in enumerate(x.split(sizes))}
+    )
+    peak = 0
+    for step, gradient in enumerate(gradients, first):
+        for i, part in enumerate(gradient.split(sizes)):
+            store.disk[f"gradient {i}"][:] = type(store.disk["gradient 0"])("d", part.tolist())
+        right = stepped(*right, gradient.tolist(), step, lr, beta1, beta2, eps)
+        store.log.clear()
+        store.ahead.clear()
+        store.read_bytes = store.written_bytes = 0
+        with live() as alive:
+            answers.stream_adam(store, pieces, step, lr, beta1, beta2, eps)
+        peak = max(peak, alive.peak)
+    expected = dict(zip(NAMES, right, strict=False))
+    return {
+        "wrong": _wrong(store, expected, sizes),
+        "read": store.read_bytes,
+        "written": store.written_bytes,
+        "alive": peak,
+        "late": _late(store.log, pieces),
+    }
+
+
+def stepped(weight, mean, square, gradient, step, lr, beta1, beta2, eps) -> list[list[float]]:
+    """Weight, mean and square after a step of torch.optim.Adam, number by number."""
+    after = []
+    for w, m, v, g in zip(weight, mean, square, gradient, strict=True):
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        size = sqrt(v / (1 - beta2**step)) + eps
+        after.append((w - lr * m / (1 - beta1**step) / size, m, v))
+    return [list(numbers) for numbers in zip(*after, strict=True)]
+
+
+def _wrong(store: Store, expected: dict, sizes: list[int]) -> tuple | None:
+    """The first number that is off: where, expected, got."""
+    for i, (start, stop) in enumerate(pairwise(accumulate(sizes, initial=0))):
+        for name, right in expected.items():
+            got = store.disk[f"{name} {i}"]
+            for at, (one, two) in enumerate(zip(right[start:stop], got, strict=True)):
+                if not abs(one - two) <= 1e-11 * (1 + abs(one)):
+                    return f"{name} {i}, number {at}", one, two
+    return None
+
+
+def _late(log: list, pieces: int) -> str:
+    """The first tensor that is not on its way when the piece before it is written."""
+    for piece in range(pieces - 1):
+        mine = {("write", f"{name} {piece}") for name in NAMES}
+        writes = [at for at, asked in enumerate(log) if asked in mine]
+        first = min([len(log), *writes])
+        for name in NAMES:
+            wanted = f"{name} {piece + 1}"
+            if ("prefetch", wanted) not in log[:first]:
+                return f"{wanted!r} when piece {piece} of {pieces} is written"
+    return ""
+
+
+# --- tiles ----------------------------------------------------------------------------------------
+
+
+def tiled(answers, tokens, inputs, outputs, tiles, seed=0) -> dict:
+    """Run `tiled_backward`: where it is wrong, how often tiles are read and given, what is kept."""
+    import torch
+
+    from weft.meter import live
+
+    dice = torch.Generator().manual_seed(seed)
+
+    def whole(*shape):
+        return torch.randint(-9, 10, shape, generator=dice).double()
+
+    x, dy, w = whole(tokens, inputs), whole(tokens, outputs), whole(outputs, inputs)
+    slices = w.tensor_split(tiles)
+    given, reads, gives = {}, [0] * tiles, [0] * tiles
+
+    def read(tile):
+        _inside("read", tile, tiles)
+        reads[tile] += 1
+        return slices[tile].clone()
+
+    def give(tile, dw, db):
+        _inside("give", tile, tiles)
+        gives[tile] += 1
+        given[tile] = [_listed("dw", dw, (len(slices[tile]), inputs)),
+                       _listed("db", db, (len(slices[tile]),))]  # fmt: skip
+
+    before = x.clone(), dy.clone()
+    with live() as alive:
+        dx = answers.tiled_backward(x, dy, tiles, read, give)
+    right = [("the gradient of x", (dy @ w).tolist(), _listed("dx", dx, (tokens, inputs)))]
+    for tile, part in enumerate(dy.tensor_split(tiles, dim=1)):
+        dw, db = given.get(tile, (None, None))
+        right.append((f"dw of tile {tile}", (part.T @ x).tolist(), dw))
+        right.append((f"db of tile {tile}", part.sum(0).tolist(), db))
+    wrong = next((one for one in right if one[1] != one[2]), None)
+    if wrong is None and not (torch.equal(x, before[0]) and torch.equal(dy, before[1])):
+        wrong = "x and dy", "as they were", "changed"
+    return {"wrong": wrong, "reads": reads, "gives": gives, "alive": alive.peak}
+
+
+def _inside(what: str, tile, tiles: int) -> None:
+    if tile not in range(tiles):
+        raise ValueError(f"{what} wants a tile from 0 to {tiles - 1}, got {tile!r}")
+
+
+def _listed(what: str, tensor, shape: tuple) -> list:
+    import torch
+
+    if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != shape:
+        got = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else tensor
+        raise ValueError(f"{what} wants a tensor of {shape}, got {got!r}")
+    return tensor.tolist()
+
+
+# --- in the grader's process ----------------------------------------------------------------------
+
+
+def check(case: str, report: dict) -> None:
+    """Fail with the first thing that is wrong, expected beside got."""
+    if report["wrong"] is not None:
+        name, expected, got = report["wrong"]
+        raise AssertionError(f"{case}: {name}: expected {expected!r}, got {got!r}")
+
+
+def as_order(case: str, answer, pieces: int) -> list[tuple[str, int]]:
+    """The answer as moves that each piece goes through once, in turn; AssertionError if not."""
+    if not isinstance(answer, list | tuple):
+        raise AssertionError(f"{case}: expected a list of moves, got {answer!r}")
+    order = []
+    for at, move in enumerate(answer):
+        pair = isinstance(move, list | tuple) and len(move) == 2
+        if not pair or move[0] not in MOVES or move[1] not in range(pieces):
+            raise AssertionError(
+                f"{case}: move {at}: expected a kind and a piece from 0 to {pieces - 1}, "
+                f"got {move!r}"
+            )
+        order.append((move[0], move[1]))
+    for piece in range(pieces):
+        got = [kind for kind, one in order if one == piece]
+        if got != list(MOVES):
+            raise AssertionError(f"{case}: piece {piece}: expected read, compute, write, got {got}")
+    return order
+
+
+def played(order: list[tuple[str, int]], times: tuple[int, int, int]) -> tuple[int, int]:
+    """How long an order takes, and the most pieces in memory at once."""
+    cost = dict(zip(MOVES, times, strict=True))
+    free = {"disk": 0, "processor": 0}
+    done, change = {}, []
+    for kind, piece in order:
+        lane = "processor" if kind == "compute" else "disk"
+        before = done.get((MOVES[max(0, MOVES.index(kind) - 1)], piece), 0)
+        start = max(free[lane], before)
+        free[lane] = done[kind, piece] = start + cost[kind]
+        if kind != "compute":
+            change.append((start, 1) if kind == "read" else (free[lane], -1))
+    return max(free.values()), max(accumulate(step for _, step in sorted(change)))

@@ -1,0 +1,49 @@
+"""The state of a store's folder: what was flushed last, and how the next one replaces it."""
+
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+from weft.run.offload_direct import Folder
+from weft.run.offload_faults import fault
+from weft.run.offload_manifest import FILE, Content, Entry, file_name, packed, strays, unpacked
+
+
+class State:
+    """The tensors and notes of a folder as they were flushed, and new files beside theirs.
+
+    A file is never changed and its name never used again. The list of files is replaced by one
+    rename, so there always is a state, and it is the old one or the new one.
+    """
+
+    def __init__(self, folder: Folder):
+        self._folder, self.path = folder, folder.path / FILE
+        data = folder.load(FILE)
+        self.kept = Content({}, {}, 0) if data is None else unpacked(data, self.path)
+        self._serial = self.kept.serial
+        self.sweep()
+
+    def file(self, name: str) -> str:
+        """What the next file for a tensor is called."""
+        self._serial += 1
+        return file_name(self._serial, name)
+
+    def commit(self, tensors: dict[str, Entry], notes: dict[str, Any]) -> None:
+        """Make these the state, and remove the files that were only in the one before."""
+        content = Content(tensors, deepcopy(notes), self._serial)
+        try:
+            data = packed(content)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"notes must be what JSON can hold: {error}") from None
+        try:
+            self._folder.replace(FILE, data)
+        except OSError as error:
+            raise fault(error, self.path, "writing the list of tensors") from error
+        self.kept = content
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove files that the state does not need; what cannot be removed now is next time."""
+        with suppress(OSError):
+            for name in strays(self._folder.names(), self.kept.tensors):
+                self._folder.remove(name)

@@ -1,0 +1,12 @@
+"""Gives the optimizer what the weights need."""
+
+FAILS = [
+    "test_bandwidth_any",
+    "test_bandwidth_half",
+    "test_bandwidth_share",
+]
+
+
+def bandwidth(batch, seq, share, peak):
+    weights = share / (1 - share) * peak / (batch * seq)
+    return weights, weights

@@ -1,0 +1,11 @@
+"""Turns the odds round, which shows everywhere but at one half."""
+
+FAILS = [
+    "test_bandwidth_any",
+    "test_bandwidth_share",
+]
+
+
+def bandwidth(batch, seq, share, peak):
+    weights = (1 - share) / share * peak / (batch * seq)
+    return weights, 4 * weights

@@ -1,0 +1,15 @@
+"""Leaves the gradients on the devices."""
+
+FAILS = [
+    "test_places_alone",
+    "test_places_any",
+    "test_places_dealt",
+]
+
+
+def places(params, strategy, d):
+    if strategy == "device":
+        return {"device": 16 * params, "host": 0, "disk": 0}
+    if strategy == "offload":
+        return {"device": 4 * params, "host": 12 * params, "disk": 0}
+    return {"device": 0, "host": 0, "disk": 16 * params}

@@ -1,0 +1,13 @@
+"""Reads the next piece before the buffer is free."""
+
+FAILS = [
+    "test_schedule_buffers",
+    "test_schedule_overlap",
+]
+
+
+_right = schedule
+
+
+def schedule(pieces, buffers):
+    return _right(pieces, buffers + 1)

@@ -1,0 +1,61 @@
+"""What the tests of this topic share, and what runs for them beside the answers."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from weft.grade.worker import close, rank
+
+RANKS = Path(__file__).with_name("ranks.py")
+CLOSED = (
+    "zero zero_alive zero_overlap explore_zero explore_memory draw_zero memory memory_deepspeed"
+)
+
+
+def warm() -> None:
+    """Import what is slow to import; without torch only the page's functions can run."""
+    if find_spec("torch"):
+        import weft.run.world  # noqa: F401
+
+
+def prepare() -> None:
+    """Close what the exercises ask for, before the answers are imported."""
+    close(*(f"weft.plan.{name}" for name in CLOSED.split()))
+    close("weft.run.zero", "torch.distributed.fsdp", "torch.distributed.optim")
+
+
+def on_ranks(answers, n, stage, cases, seed):
+    """Run the answers' stage on n real ranks; for each case what the ranks measured."""
+    _written(answers, stage)
+    from weft.run.world import RankFailed, launch
+
+    arguments = (str(RANKS), answers.__file__, "one_rank", stage, cases, seed)
+    try:
+        ranks = launch(rank, n, *arguments, backend="gloo", timeout=80)
+        return [list(measured) for measured in zip(*ranks, strict=True)]
+    except RankFailed as failure:
+        if failure.cause == "NotImplementedError":
+            raise NotImplementedError from None
+        raise
+
+
+def _written(answers, stage):
+    """Raise NotImplementedError for a stub, before torch is loaded and ranks are started."""
+    arguments = [None] * (7 if stage == 3 else 5)
+    try:
+        getattr(answers, f"stage_{stage}")(*arguments)
+    except NotImplementedError:
+        raise
+    except Exception:
+        pass  # nothing can be done with nothing
+
+
+# --- in the grader's process ----------------------------------------------------------------------
+
+
+def states(params, n, stage):
+    """Bytes of model states on the fullest of n devices, which has a whole number of parameters."""
+    from weft.plan.memory import model_states
+
+    whole, dealt = model_states(params, 1, 0), model_states(-(-params // n), 1, 0)
+    parts = (3, "weights"), (2, "gradients"), (1, "optimizer")
+    return round(sum(getattr(dealt if stage >= first else whole, of) for first, of in parts))

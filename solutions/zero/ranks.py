@@ -1,0 +1,214 @@
+"""ZeRO on real ranks: the layers and collectives that answers are given, and what is measured."""
+
+import itertools
+
+import torch
+
+from weft.meter import live, traffic
+from weft.run import collectives
+
+
+class Comm:
+    """The collectives of this rank; whatever does not fit together is said before it is sent."""
+
+    def __init__(self, world):
+        self.world, self.rank, self.n = world, world.rank, world.size
+
+    def reduce_scatter(self, flat):
+        """This rank's share of the sum over ranks."""
+        return collectives.reduce_scatter(_flat("reduce_scatter", flat), self.world)
+
+    def all_gather(self, share, numel):
+        """All `numel` elements, of which every rank brings its share."""
+        _flat("all_gather", share)
+        rows = [len(part) for part in torch.empty(numel, device="meta").tensor_split(self.n)]
+        if len(share) != rows[self.rank]:
+            raise Misfit(
+                f"all_gather of {numel} elements: rank {self.rank} of {self.n} has a share of "
+                f"{rows[self.rank]}, was given {len(share)}"
+            )
+        return collectives.all_gather(share, self.world, rows)
+
+    def all_reduce(self, flat):
+        """The sum over ranks, as a new tensor."""
+        return collectives.all_reduce(_flat("all_reduce", flat).clone(), self.world)
+
+
+class Misfit(Exception):
+    """What an answer gave to a collective does not fit."""
+
+
+def _flat(op, tensor):
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 1:
+        shape = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else tensor
+        raise Misfit(f"{op} takes a flat tensor, was given {shape!r}")
+    return tensor
+
+
+class Layer:
+    """tanh(x W + b): its weights are one flat tensor, the bias behind the matrix."""
+
+    def __init__(self, width, wider):
+        self.shape = (width + 1, wider)
+        self.numel = (width + 1) * wider
+
+    def forward(self, w, x):
+        """[B, width] to [B, wider]."""
+        w = self._whole(w)
+        return torch.addmm(w[-1], x, w[:-1]).tanh_()
+
+    def backward(self, w, x, dy):
+        """The gradients of the input and of the weights."""
+        w = self._whole(w)
+        y = torch.addmm(w[-1], x, w[:-1]).tanh_()
+        da = y.square_().neg_().add_(1).mul_(dy)
+        dw = x.new_empty(self.shape)
+        torch.mm(x.T, da, out=dw[:-1])
+        torch.sum(da, 0, out=dw[-1])
+        return da @ w[:-1].T, dw.view(-1)
+
+    def _whole(self, w):
+        if not isinstance(w, torch.Tensor) or w.shape != (self.numel,):
+            got = tuple(w.shape) if isinstance(w, torch.Tensor) else w
+            raise Misfit(f"a layer takes its {self.numel} weights, flat; was given {got!r}")
+        return w.view(self.shape)
+
+
+def error(y, target):
+    """The gradient of the mean squared error by the output."""
+    return (y - target).mul_(2 / y.numel())
+
+
+class Model:
+    """Layers of some widths, their weights, and every rank's microbatches; the same everywhere."""
+
+    def __init__(self, widths, n, microbatches, seed):
+        dice = torch.Generator().manual_seed(seed)
+        draw = lambda *shape: torch.randn(*shape, generator=dice, dtype=torch.float64)  # noqa: E731
+        self.layers = [Layer(a, b) for a, b in itertools.pairwise(widths)]
+        self.numels = [layer.numel for layer in self.layers]
+        self.weights = [draw(numel) / 4 for numel in self.numels]
+        self.batches = [
+            [(draw(1, widths[0]), draw(1, widths[-1])) for _ in range(microbatches)]
+            for _ in range(n)
+        ]
+
+    def gradient(self, weights, batch):
+        """Of one microbatch's loss by all weights, flat; written where it belongs."""
+        x, target = batch
+        whole = weights.new_empty(sum(self.numels), dtype=torch.float64)
+        parts = list(zip(weights.split(self.numels), whole.split(self.numels), strict=True))
+        inputs = []
+        for layer, (w, _) in zip(self.layers, parts, strict=True):
+            inputs.append(x)
+            x = layer.forward(w.double(), x)
+        dy = error(x, target)
+        for layer, (w, dw) in reversed(list(zip(self.layers, parts, strict=True))):
+            dy, made = layer.backward(w.double(), inputs.pop(), dy)
+            dw.copy_(made)
+        return whole
+
+    def mean(self, weights, batches):
+        """The mean gradient of some microbatches."""
+        return sum(self.gradient(weights, batch) for batch in batches) / len(batches)
+
+
+# --- what is run and measured ---------------------------------------------------------------------
+
+
+def one_rank(world, answers, stage, cases, seed):
+    """What is measured on this rank for models of several widths, one after the other."""
+    run = {1: first, 2: second, 3: third}[stage]
+    return [run(Comm(world), answers, widths, count, seed) for widths, count in cases]
+
+
+class Adam:
+    """Adam for one tensor, kept from dividing by what is nearly nothing: a sum's order is free."""
+
+    def __init__(self, tensors):
+        (self.tensor,) = tensors
+        self.mean, self.square = torch.zeros_like(self.tensor), torch.zeros_like(self.tensor)
+        self.steps = 0
+
+    def zero_grad(self):
+        """Forget the gradient."""
+        self.tensor.grad = None
+
+    def step(self):
+        """One step by the tensor's .grad."""
+        gradient, self.steps = self.tensor.grad, self.steps + 1
+        if gradient is None:
+            raise Misfit("the optimizer's tensor has no .grad")
+        self.mean.mul_(0.9).add_(gradient, alpha=0.1)
+        self.square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+        size = (self.square / (1 - 0.99**self.steps)).sqrt_().add_(1e-3)
+        self.tensor.addcdiv_(self.mean, size, value=-0.01 / (1 - 0.9**self.steps))
+
+
+def first(comm, answers, widths, steps, seed):
+    """stage_1 on this rank: what is wrong, bytes sent, bytes alive."""
+    model = Model(widths, comm.n, steps, seed)
+    weights = torch.cat(model.weights).float()
+    right = weights.double()
+    adam = Adam([right])
+    for batches in zip(*model.batches, strict=True):
+        right.grad = model.mean(right.float(), batches)
+        adam.step()
+    mine = model.batches[comm.rank]
+    with traffic() as sent, live() as alive:
+        share = answers.stage_1(weights, mine, model.gradient, Adam, comm)
+    wrong = differs("weights", weights, right, torch.float32, 1e-6)
+    master = right.tensor_split(comm.n)[comm.rank]
+    wrong = wrong or differs("the share that is returned", share, master, torch.float64)
+    return report(wrong, sent, alive)
+
+
+def second(comm, answers, widths, microbatches, seed):
+    """stage_2 on this rank: what is wrong, bytes sent, bytes alive."""
+    model = Model(widths, comm.n, microbatches, seed)
+    mine = model.batches[comm.rank]
+    with traffic() as sent, live() as alive:
+        shares = answers.stage_2(model.layers, model.weights, mine, error, comm)
+    return report(wrong_shares(comm, model, shares), sent, alive)
+
+
+def third(comm, answers, widths, microbatches, seed):
+    """stage_3 on this rank: what is wrong, bytes sent, bytes alive."""
+    model = Model(widths, comm.n, microbatches, seed)
+    mine = [w.tensor_split(comm.n)[comm.rank].clone() for w in model.weights]
+    ((x, target),) = model.batches[comm.rank]
+    with traffic() as sent, live() as alive:
+        shares = answers.stage_3(model.layers, model.numels, mine, x, target, error, comm)
+    return report(wrong_shares(comm, model, shares), sent, alive)
+
+
+def wrong_shares(comm, model, shares):
+    """What is wrong with the shares of gradients, layer by layer."""
+    if not isinstance(shares, list | tuple) or len(shares) != len(model.layers):
+        got = f"{len(shares)}" if isinstance(shares, list | tuple) else repr(shares)
+        return f"expected a list of {len(model.layers)} shares, one for each layer, got {got}"
+    batches = [batch for one in model.batches for batch in one]
+    right = model.mean(torch.cat(model.weights), batches).split(model.numels)
+    for i, (share, whole) in enumerate(zip(shares, right, strict=True)):
+        mine = whole.tensor_split(comm.n)[comm.rank]
+        if wrong := differs(f"the gradient of layer {i}", share, mine, torch.float64):
+            return wrong
+    return ""
+
+
+def differs(what, got, right, dtype, within=1e-12):
+    """Where a tensor is not what it has to be, in words; nothing if it is."""
+    if not isinstance(got, torch.Tensor) or got.shape != right.shape or got.dtype != dtype:
+        of = str(dtype).removeprefix("torch.")
+        is_one = isinstance(got, torch.Tensor)
+        shown = f"{got.numel()} of {got.dtype}".replace("torch.", "") if is_one else repr(got)
+        return f"{what}: expected a flat tensor of {len(right)} {of}, got {shown}"
+    apart = ~((got.double() - right).abs() <= within)
+    for i in apart.nonzero().flatten().tolist()[:1]:
+        return f"{what}: element {i}: expected {right[i].item():.9g}, got {got[i].item():.9g}"
+    return ""
+
+
+def report(wrong, sent, alive):
+    """What goes back to the test."""
+    return {"wrong": wrong, "sent": sent.bytes.total(), "alive": alive.peak}

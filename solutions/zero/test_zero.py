@@ -1,0 +1,316 @@
+"""The visible tests: 16 of the 20 points. Each exercise first has to be correct, then to stay
+within its bytes, sent and alive. The cases come smallest first."""
+
+import importlib.util
+import itertools
+
+import pytest
+
+from weft.grade import at_most, expect
+from weft.plan.collectives_price import pieces
+from weft.plan.zero import bucketed
+from weft.plan.zero import sent as planned
+
+MEMORY, SENT, BUCKETS = "Think: who keeps what", "What each stage sends", "Buckets"
+READ = {
+    1: "Stage 1: the optimizer's state",
+    2: "Stage 2: the gradients",
+    3: "Stage 3: the weights",
+}
+
+
+# --- the memory of a model ------------------------------------------------------------------------
+
+# params, memory of a device, activations, devices in a node
+MODELS = [
+    (10, 160, 0, 1),
+    (10, 159, 0, 1),
+    (10, 170, 20, 1),
+    (1000, 5000, 1000, 2),
+    (1000, 5000, 5000, 2),
+    (1_500_000_000, 32 * 10**9, 4 * 10**9, 8),
+    (7_000_000_000, 80 * 10**9, 20 * 10**9, 8),
+    (8_030_261_248, 80 * 10**9, 50 * 10**9, 8),
+    (70_000_000_000, 80 * 10**9, 12 * 10**9, 8),
+    (70_000_000_000, 80 * 10**9, 10 * 10**9, 8),
+    (68_976_648_192, 141 * 10**9, 40 * 10**9, 8),
+    (175_000_000_000, 80 * 10**9, 30 * 10**9, 8),
+]
+
+
+def answered(answers, probe, model):
+    """The case's name, the answer, and a function of what fits there; None where nothing can."""
+    case, got = f"plan_memory{model}", answers.plan_memory(*model)
+    params, memory, activations, _ = model
+    possible = memory - activations >= probe.states(1, 1, 3)
+    whole = isinstance(got, list | tuple) and len(got) == 3 and all(type(x) is int for x in got)
+    if (got is not None) is not possible or not (whole or got is None):
+        wanted = "(devices, stage, bytes)" if possible else "None"
+        raise AssertionError(f"{case}: expected {wanted}, got {got!r}")
+    return case, got, lambda n, stage: probe.states(params, n, stage) + activations <= memory
+
+
+@pytest.mark.points(1, read=MEMORY, hint="stage 3 has the least: 16 bytes of each share, and more")
+def test_plan_memory_devices(answers, probe):
+    """Memory: the fewest devices, in whole nodes, on which the model can be trained at all."""
+    for model in MODELS:
+        case, got, fits = answered(answers, probe, model)
+        if got:
+            devices, node = got[0], model[3]
+            expect(f"{case}: devices in no whole node, of {devices}", devices % node, 0)
+            if devices < node or not fits(devices, 3):
+                raise AssertionError(f"{case}: expected more devices, got {devices}")
+            if devices > node and fits(devices - node, 3):
+                raise AssertionError(f"{case}: expected fewer devices, got {devices}")
+
+
+@pytest.mark.points(
+    1,
+    after="test_plan_memory_devices",
+    read=MEMORY,
+    hint="on those devices, the first of the stages 0, 1, 2, 3 that fits, activations included",
+)
+def test_plan_memory_stage(answers, probe):
+    """Memory: the lowest stage that fits on them, for a higher one sends more."""
+    for model in MODELS:
+        case, got, fits = answered(answers, probe, model)
+        if got:
+            lowest = next(stage for stage in range(4) if fits(got[0], stage))
+            expect(f"{case}: stage", got[1], lowest)
+
+
+@pytest.mark.points(
+    1,
+    after="test_plan_memory_stage",
+    read=MEMORY,
+    hint="the fullest device has one parameter more than the others where they do not divide",
+)
+def test_plan_memory_bytes(answers, probe):
+    """Memory: the bytes on the fullest of the devices, whole parameters, with activations."""
+    for model in MODELS:
+        case, got, _ = answered(answers, probe, model)
+        if got:
+            right = probe.states(model[0], got[0], got[1]) + model[2]
+            expect(f"{case}: bytes", got[2], right)
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def check_sent(answers, stage, params, n, *rest):
+    """Fail unless the bytes are those of the library's rings."""
+    case = f"sent{(stage, params, n, *rest)}"
+    microbatches, weight, gradient = (*rest, *(1, 2, 2)[len(rest) :])
+    right = planned(stage, [params], n, 0, weight, gradient, microbatches)
+    expect(case, answers.sent(stage, params, n, *rest), sum(right.values()))
+
+
+@pytest.mark.points(
+    1, read=SENT, hint="an all-reduce is a reduce-scatter and an all-gather; a ring skips one share"
+)
+def test_sent_stages(answers):
+    """Sent: the bytes of each stage, for one microbatch."""
+    for params, n in ((12, 1), (12, 2), (12, 3), (1000, 4), (7_500_000_000, 64)):
+        for stage in range(4):
+            check_sent(answers, stage, params, n)
+
+
+@pytest.mark.points(
+    1,
+    after="test_sent_stages",
+    read=SENT,
+    hint="what is not kept whole has to be sent again for each microbatch",
+)
+def test_sent_microbatches(answers):
+    """Sent: gradients that are added up over several microbatches."""
+    for params, n, microbatches in ((12, 2, 2), (12, 1, 3), (12, 3, 5), (1000, 4, 32)):
+        for stage in range(4):
+            check_sent(answers, stage, params, n, microbatches)
+
+
+# --- buckets --------------------------------------------------------------------------------------
+
+NUMELS = [
+    ([5], 10),
+    ([5], 3),
+    ([1, 2], 3),
+    ([4, 3, 2, 1], 4),
+    ([50, 10, 20, 40], 60),
+    ([7, 100, 7, 7], 20),
+    ([100, 3, 3], 6),
+    ([3, 100], 100),
+    ([64, 4096, 64, 4096, 64, 768], 5000),
+]
+
+
+@pytest.mark.points(1, read=BUCKETS, hint="the last parameter is the first of the first bucket")
+def test_buckets_order(answers):
+    """Buckets: every parameter once, from the last to the first."""
+    for numels, limit in NUMELS:
+        case, got = f"buckets({numels}, {limit})", answers.buckets(list(numels), limit)
+        if not isinstance(got, list | tuple) or not all(isinstance(b, list | tuple) for b in got):
+            raise AssertionError(f"{case}: expected a list of lists of indices, got {got!r}")
+        order = [i for bucket in got for i in bucket]
+        expect(f"{case}: in order", order, list(reversed(range(len(numels)))))
+
+
+@pytest.mark.points(
+    1,
+    after="test_buckets_order",
+    read=BUCKETS,
+    hint="look at the next parameter before it is in; exactly `limit` still fits",
+)
+def test_buckets_limit(answers):
+    """Buckets: as full as the limit allows, and no fuller."""
+    for numels, limit in NUMELS:
+        got = [list(bucket) for bucket in answers.buckets(list(numels), limit)]
+        right = [list(bucket) for bucket in bucketed(numels, limit)]
+        expect(f"buckets({numels}, {limit})", got, right)
+
+
+# --- on real ranks --------------------------------------------------------------------------------
+
+RUNS = {}  # what the ranks measured: the later tests read what the first one ran
+WIDTHS = [12, 17, 11, 18, 13, 16, 12, 19, 14, 15, 11, 17, 13]
+COUNTS = {1: (1, 3), 2: (1, 2), 3: (1, 1)}  # steps or microbatches: of the small model, the large
+
+
+def cases(stage):
+    """Ranks, widths of the model, and how many steps or microbatches; smallest first."""
+    small, large = COUNTS[stage]
+    return [(1, [2, 1], large), (3, [1, 2, 1], small), (3, WIDTHS, large)]
+
+
+def ran(answers, stage, case):
+    """What every rank measured in a case."""
+    n = case[0]
+    asked = [(widths, count) for ranks, widths, count in cases(stage) if ranks == n]
+    if (stage, n) not in RUNS:
+        RUNS[stage, n] = answers.probe.on_ranks(n, stage, asked, 7)
+    return RUNS[stage, n][asked.index(case[1:])]
+
+
+def check_result(answers, stage):
+    """Fail with the first thing that is not as in a single process."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("not run: needs torch")
+    for case in cases(stage):
+        for r, measured in enumerate(ran(answers, stage, case)):
+            if measured["wrong"]:
+                raise AssertionError(f"{told(stage, case)}: rank {r}: {measured['wrong']}")
+
+
+def told(stage, case):
+    """A case in words."""
+    n, widths, count = case
+    model = f"{len(widths) - 1} layers with {sum(numels(widths))} weights"
+    return f"stage_{stage}, n={n}, {model}, {count} {'steps' if stage == 1 else 'microbatches'}"
+
+
+def numels(widths):
+    """The weights of each layer."""
+    return [(a + 1) * b for a, b in itertools.pairwise(widths)]
+
+
+def check_bytes(answers, stage):
+    """Fail where a rank sends more than the stage's collectives do as rings."""
+    for case in cases(stage):
+        n, widths, count = case
+        of = [sum(numels(widths))] if stage == 1 else numels(widths)
+        for r, measured in enumerate(ran(answers, stage, case)):
+            rings = planned(stage, of, n, r, 4 if stage == 1 else 8, 8, 1)
+            most = sum(rings.values()) if stage != 2 else rings["reduce_scatter"]
+            at_most(f"{told(stage, case)}: bytes sent by rank {r}", measured["sent"], count * most)
+
+
+def check_memory(answers, stage):
+    """Fail where a rank of the large model has more alive than there is room for."""
+    case = cases(stage)[-1]
+    n, widths, _ = case
+    each, passing = numels(widths), 4 * 8 * sum(widths)  # activations, and what is made of them
+    if stage == 1:
+        most = (2 * 8 + 4) * sum(each) + 8 * 8 * pieces(sum(each), n)[0]
+    else:
+        share = sum(pieces(numel, n)[0] for numel in each)
+        most = 8 * share + (stage + 1) * 8 * max(each) + passing
+    for r, measured in enumerate(ran(answers, stage, case)):
+        at_most(f"{told(stage, case)}: bytes alive on rank {r}", measured["alive"], most)
+
+
+def staged(**more):
+    """The marks that the tests on real ranks share."""
+    return pytest.mark.points(1, tier="processes", seconds=120, **more)
+
+
+@staged(read=READ[1], hint="step the optimizer on your share, then gather everybody's")
+def test_stage_1(answers):
+    """Stage 1: weights and master weights as in a single process, to 1e-12, after every step."""
+    check_result(answers, 1)
+
+
+@staged(
+    after="test_stage_1",
+    read=READ[1],
+    hint="reduce-scatter the gradient, and gather the weights as the model reads them",
+)
+def test_stage_1_bytes(answers):
+    """Stage 1: each rank sends each gradient once and each weight once, in its own format."""
+    check_bytes(answers, 1)
+
+
+@staged(
+    after="test_stage_1_bytes",
+    read=READ[1],
+    hint="the optimizer must not know of more than your share",
+)
+def test_stage_1_memory(answers):
+    """Stage 1: no rank keeps the master weights and moments of more than its share."""
+    check_memory(answers, 1)
+
+
+@staged(read=READ[2], hint="the mean is over ranks and microbatches, layer 0 comes first")
+def test_stage_2(answers):
+    """Stage 2: each layer's mean gradient as in a single process, to 1e-12, cut in shares."""
+    check_result(answers, 2)
+
+
+@staged(after="test_stage_2", read=READ[2], hint="a rank needs no more than its share of the sum")
+def test_stage_2_bytes(answers):
+    """Stage 2: each rank sends each gradient once for each microbatch."""
+    check_bytes(answers, 2)
+
+
+@staged(
+    after="test_stage_2_bytes",
+    read=READ[2],
+    hint="reduce a layer's gradient before the next one is made, and add it to the share at once",
+)
+def test_stage_2_memory(answers):
+    """Stage 2: at no time does a rank have the whole gradient."""
+    check_memory(answers, 2)
+
+
+@staged(read=READ[3], hint="the weights that backward uses are those of the same layer's forward")
+def test_stage_3(answers):
+    """Stage 3: each layer's mean gradient as in a single process, to 1e-12, cut in shares."""
+    check_result(answers, 3)
+
+
+@staged(
+    after="test_stage_3",
+    read=READ[3],
+    hint="two gathers of each layer and one reduce-scatter, and nothing of all layers at once",
+)
+def test_stage_3_bytes(answers):
+    """Stage 3: each rank sends its weights twice and its gradients once."""
+    check_bytes(answers, 3)
+
+
+@staged(
+    after="test_stage_3_bytes",
+    read=READ[3],
+    hint="no list may hold whole weights, nor whole gradients: gather again in backward",
+)
+def test_stage_3_memory(answers):
+    """Stage 3: at no time does a rank have the weights of all layers, or their gradients."""
+    check_memory(answers, 3)

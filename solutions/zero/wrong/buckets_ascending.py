@@ -1,0 +1,18 @@
+"""Lists the parameters of a bucket in the order of forward."""
+
+FAILS = [
+    "test_buckets_order",
+    "test_buckets_limit",
+    "test_buckets_any",
+]
+
+
+def buckets(numels, limit):
+    made, held = [], 0
+    for i in reversed(range(len(numels))):
+        if not made or held + numels[i] > limit:
+            made.append([])
+            held = 0
+        made[-1].append(i)
+        held += numels[i]
+    return [sorted(bucket) for bucket in made]

@@ -1,0 +1,17 @@
+"""Closes a bucket that the next parameter would fill exactly."""
+
+FAILS = [
+    "test_buckets_limit",
+    "test_buckets_any",
+]
+
+
+def buckets(numels, limit):
+    made, held = [], 0
+    for i in reversed(range(len(numels))):
+        if not made or held + numels[i] >= limit:
+            made.append([])
+            held = 0
+        made[-1].append(i)
+        held += numels[i]
+    return made

@@ -1,0 +1,18 @@
+"""Makes all gradients first, and reduces them after."""
+
+FAILS = [
+    "test_stage_3_memory",
+]
+
+
+def stage_3(layers, numels, shares, x, target, error, comm):
+    inputs, gradients = [], []
+    for layer, share, numel in zip(layers, shares, numels, strict=True):
+        inputs.append(x)
+        x = layer.forward(comm.all_gather(share, numel), x)
+    dy = error(x, target)
+    for i in reversed(range(len(layers))):
+        w = comm.all_gather(shares[i], numels[i])
+        dy, dw = layers[i].backward(w, inputs.pop(), dy)
+        gradients.insert(0, dw)
+    return [comm.reduce_scatter(dw) / comm.n for dw in gradients]

@@ -1,0 +1,20 @@
+"""Forgets that the gradient is the mean over ranks."""
+
+FAILS = [
+    "test_stage_3",
+    "test_stage_3_bytes",
+    "test_stage_3_memory",
+]
+
+
+def stage_3(layers, numels, shares, x, target, error, comm):
+    inputs, gradients = [], []
+    for layer, share, numel in zip(layers, shares, numels, strict=True):
+        inputs.append(x)
+        x = layer.forward(comm.all_gather(share, numel), x)
+    dy = error(x, target)
+    for i in reversed(range(len(layers))):
+        w = comm.all_gather(shares[i], numels[i])
+        dy, dw = layers[i].backward(w, inputs.pop(), dy)
+        gradients.insert(0, comm.reduce_scatter(dw))
+    return gradients
