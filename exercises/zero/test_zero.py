@@ -178,7 +178,7 @@ COUNTS = {1: (1, 3), 2: (1, 2), 3: (1, 1)}  # steps or microbatches: of the smal
 def cases(stage):
     """Ranks, widths of the model, and how many steps or microbatches; smallest first."""
     small, large = COUNTS[stage]
-    return [(1, [2, 1], large), (3, [1, 2, 1], small), (3, WIDTHS, large)]
+    return [(1, [2, 1], large), *((3, w, small) for w in ([1, 1], [1, 2, 1])), (3, WIDTHS, large)]
 
 
 def ran(answers, stage, case):

@@ -9,13 +9,13 @@ import pytest
 from weft.plan import explore_offload as explore
 from weft.plan.draw_offload import CELL, LOOKS, stream_svg
 from weft.plan.draw_offload_places import LOOKS as STATE_LOOKS
-from weft.plan.draw_offload_places import NAMES, levels_svg, size
+from weft.plan.draw_offload_places import NAMES, TOO_MUCH, levels_svg, size
 from weft.plan.draw_offload_rates import MOST, gigabytes, needed_svg, rates_svg
 from weft.plan.memory_infinity import MODELS, bandwidth_for, infinity
 from weft.plan.offload import KINDS, streamed
 from weft.plan.offload_places import LEVELS, MACHINES, STRATEGIES, placed
 from weft.plan.offload_rates import FLOWS, V100_REACHES, batch_for, share_left
-from weft.plan.svg import STUCK, Log, Scale, measure, percent
+from weft.plan.svg import Log, Scale, measure, percent
 
 SVG = "{http://www.w3.org/2000/svg}"
 PHONE = 360  # what a page of 390 pixels leaves
@@ -198,13 +198,22 @@ def test_bars_are_shares_of_the_capacity(strategy):
             assert not total or verdict in told(root)
 
 
+def test_a_little_too_much_is_shown_too():
+    root = parse(levels_svg(97e9, "infinity-host", MACHINES["DGX-2"]))
+    over = [(mark, tip) for mark, tip in tips(root) if tip.endswith("do not fit")]
+    assert [tip for _, tip in over] == ["host memory: 52 GB do not fit"]
+    room = MACHINES["DGX-2"].room("host")
+    wide = 476 / 1.25 * (97e9 * 16 / room - 1)
+    assert place(over[0][0])[2] == pytest.approx(wide, abs=0.02)
+
+
 def test_colours_are_named_in_the_legend():
     root = parse(levels_svg(5e10, "infinity", MACHINES["DGX-2"]))
     assert {"weights", "gradients", "optimizer", "does not fit"} <= set(words(root))
     fills = {mark.get("fill") for mark, _ in tips(root)}
     assert fills == {look["fill"] for look in STATE_LOOKS.values()}
     over = parse(levels_svg(5e10, "device", MACHINES["DGX-2"]))
-    assert STUCK.paint()["fill"] in {mark.get("fill") for mark, _ in tips(over)}
+    assert TOO_MUCH["fill"] in {mark.get("fill") for mark, _ in tips(over)} - fills
 
 
 # --- sliders --------------------------------------------------------------------------------------
@@ -225,6 +234,8 @@ def test_streaming_says_what_the_plan_says():
         picture(html)
         stream = streamed(7, 2, 3, 1, buffers, lanes)
         assert f"The step takes {stream.makespan}" in summary(html)
+        faster = f"{42 / stream.makespan:.4g} times as fast as through one buffer"
+        assert (faster in summary(html)) == (buffers > 1)
         assert f"cannot take less than {stream.bound}" in summary(html)
     assert "a third buffer would help" in summary(explore.streaming(buffers=2, lanes=2))
     assert "nothing overlaps" in summary(explore.streaming(buffers=1))

@@ -82,9 +82,7 @@ def test_areas_are_bytes_and_colours_are_owners(n, buckets, recipe):
     area, seen = Counter(), Counter()
     pattern = r"rank (\d+), stage (\d): (\w+) of share (\d+)"
     for mark, tip in tips(root):
-        rank, stage, band, owner = re.fullmatch(
-            r"rank (\d+), stage (\d): (\w+) of share (\d+)", tip
-        ).groups()
+        rank, stage, band, owner = re.fullmatch(pattern, tip).groups()
         assert mark.get("fill") == HUES[int(owner) % len(HUES)].paint()["fill"]
         assert owner == rank or int(stage) < FIRST[band]
         boxes = [tuple(map(float, box)) for box in BOX.findall(mark.get("d"))]

@@ -80,7 +80,7 @@ class Case(NamedTuple):
     """How a model is trained."""
 
     optimizer: partial = ADAMW
-    bucket: int = 100
+    bucket: int = 200
     again: str = ""
     microbatches: int = 1
     quiet: bool = True  # whether microbatches but the last are within no_sync
@@ -90,7 +90,7 @@ class Case(NamedTuple):
 
 CASES = (
     Case(SGD),
-    Case(ADAM, bucket=1, unused=True),
+    Case(ADAM, bucket=30, unused=True),
     Case(ADAMW, bucket=10**6, clip=0.3),
     Case(again="inside", microbatches=3, clip=1e9),
     Case(again="around", microbatches=2, quiet=False, clip=0.3),
@@ -162,11 +162,16 @@ def compare(world, cases, stages=range(4), steps=4) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("n", "cases", "steps"),
-    [(1, CASES[3:4], 2), (2, CASES[:4], 4), (3, CASES[2:], 3), (5, CASES[1:2], 2)],
+    ("n", "cases", "stages", "steps"),
+    [
+        (1, CASES[3:4], range(4), 2),
+        (2, CASES[:3], range(4), 4),
+        (3, CASES[3:], range(4), 2),
+        (5, CASES[2:3], (1, 3), 2),
+    ],
 )
-def test_every_stage_is_training_in_one_process(n, cases, steps):
-    assert launch(compare, n, cases, range(4), steps) == [[]] * n
+def test_every_stage_is_training_in_one_process(n, cases, stages, steps):
+    assert launch(compare, n, cases, stages, steps) == [[]] * n
 
 
 # --- what is sent ---------------------------------------------------------------------------------

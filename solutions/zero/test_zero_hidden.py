@@ -1,9 +1,7 @@
 """The hidden tests: 4 of the 20 points, on sizes drawn at random."""
 
-import importlib.util
-
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.grade import expect
@@ -14,17 +12,17 @@ pytestmark = pytest.mark.hidden
 
 
 @pytest.mark.points(
-    1,
+    2,
     read="Think: who keeps what",
     hint="devices come in nodes, parameters are whole, and a device may be exactly full",
     seconds=30,
 )
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
-    params=st.integers(1, 300),
-    room=st.integers(0, 4000),
+    params=st.integers(1, 60),
+    room=st.integers(0, 600),
     activations=st.sampled_from([0, 1, 777]),
-    node=st.integers(1, 9),
+    node=st.integers(1, 4),
 )
 def test_plan_memory_any(answers, probe, params, room, activations, node):
     """Memory at any size: no fewer devices do, nor a lower stage, and the bytes are right."""
@@ -46,7 +44,7 @@ def test_plan_memory_any(answers, probe, params, room, activations, node):
 @pytest.mark.points(
     1, read="What each stage sends", hint="a weight and a gradient need not be as wide", seconds=30
 )
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     stage=st.integers(0, 3),
     share=st.integers(1, 10**6),
@@ -65,31 +63,10 @@ def test_sent_any(answers, stage, share, n, microbatches, weight, gradient):
 
 
 @pytest.mark.points(1, read="Buckets", hint="try a limit that one parameter exceeds", seconds=30)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(numels=st.lists(st.integers(1, 30), min_size=1, max_size=12), limit=st.integers(1, 60))
 def test_buckets_any(answers, numels, limit):
     """Buckets of any parameters under any limit."""
     got = [list(bucket) for bucket in answers.buckets(list(numels), limit)]
     right = [list(bucket) for bucket in bucketed(numels, limit)]
     expect(f"buckets({numels}, {limit})", got, right)
-
-
-@pytest.mark.points(
-    1,
-    tier="processes",
-    seconds=120,
-    read="Stage 1: the optimizer's state",
-    hint="try more ranks than weights: some shares are empty",
-)
-@settings(max_examples=2, phases=[Phase.generate])  # each starts ranks
-@given(n=st.sampled_from([4, 2, 1]), inside=st.integers(1, 5), steps=st.integers(2, 4))
-def test_stage_1_any(answers, n, inside, steps):
-    """Stage 1 on other numbers of ranks, with models that do not divide, for several steps."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("not run: needs torch")
-    asked = [([1, 1], steps), ([2, inside, 3], steps)]
-    for (widths, _), ranks in zip(asked, answers.probe.on_ranks(n, 1, asked, inside), strict=True):
-        for r, measured in enumerate(ranks):
-            if measured["wrong"]:
-                case = f"stage_1, n={n}, layers of widths {widths}, {steps} steps: rank {r}"
-                raise AssertionError(f"{case}: {measured['wrong']}")

@@ -5,15 +5,10 @@ is gone afterwards. Ours and the others take turns in one run, since a disk is n
 """
 
 import json
-import mmap
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,32 +16,28 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from weft.bench import offload_disk
+from weft.bench.offload_disk import GIB, MIB, OURS, Files, Progress, disk
 from weft.bench.record import Record, Result
 from weft.run.offload import Store
 from weft.run.offload_adam import StreamingAdam, update
-from weft.run.offload_direct import direct, durable, forget
+from weft.run.offload_memory import Memory
 
 COMMAND = "weft bench offload"
-OURS, COPIED, DIRECT, DD, MAPPED = "weft", "weft, copied", "direct I/O", "dd", "mmap"
-IN_MEMORY = {"tmpfs", "ramfs"}  # file systems that are none of a disk
-MIB, GIB = 2**20, 2**30
-BLOCK = 4 * MIB
 ADAM = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
-Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
 
 
 class Sizes(NamedTuple):
     """What is moved, how often, and what is trained.
 
-    Files of a given size are streamed, `repeats` times by each; a step of `pieces` pieces runs
-    with a disk of `rate` bytes per second and a device that takes so many times its I/O to compute.
+    A step of `pieces` pieces runs with a disk of `rate` bytes per second and a device that takes
+    so many times its I/O to compute. Adam in memory is timed `repeats` times on `flat` numbers.
     """
 
-    files: int = 8
-    size: int = 64 * MIB
-    repeats: int = 7
-    piece: int = 2**18
-    pieces: int = 64
+    streamed: Files = Files()
+    repeats: int = 15
+    piece: int = 2**19
+    pieces: int = 40
     rate: float = 100e6
     shares: tuple[float, ...] = (0.5, 1.0, 2.0)
     steps: int = 3
@@ -64,14 +55,13 @@ FULL = Sizes()
 
 def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
     """All records of the topic."""
+    streams = offload_disk.bench(lambda done, of, what: progress(0.3 * done / of, 1.0, what),
+                                 sizes.streamed)  # fmt: skip
     with disk(sizes.room) as folder:
-        streams = streaming(sizes, folder, progress)
         steps = stepping(sizes, folder, progress)
         adams = speed(sizes, progress)
         runs = training(sizes, folder, progress)
-    each = f"{sizes.files} files of {sizes.size // MIB} MiB"
     titles = {
-        "offload-disk": (f"Writing and reading {each}, to the disk and from it", streams),
         "offload-step": (
             f"A step of Adam in {sizes.pieces} pieces over the longer of computing and moving, "
             f"on a disk of {sizes.rate / 1e6:g} MB/s each way", steps,
@@ -81,153 +71,10 @@ def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
             f"A decoder trained under a budget of {sizes.budget} MiB, and in memory", runs,
         ),
     }  # fmt: skip
-    return [
+    return streams + [
         Record.here(name, title, "offload", COMMAND, results)
         for name, (title, results) in titles.items()
     ]
-
-
-@contextmanager
-def disk(room: int) -> Iterator[Path]:
-    """A folder on a real disk with so much room, removed at the end with all that is in it."""
-    for place in (tempfile.gettempdir(), "/var/tmp", os.getcwd()):
-        free = shutil.disk_usage(place).free if os.access(place, os.W_OK) else 0
-        if free >= room and file_system(Path(place)) not in IN_MEMORY:
-            with tempfile.TemporaryDirectory(dir=place, prefix="weft-bench-") as folder:
-                yield Path(folder)
-            return
-    raise RuntimeError(f"no disk here has {room / GIB:.1f} GiB free for files, of a bench or so")
-
-
-def file_system(place: Path) -> str:
-    """What kind of file system a folder is on, where Linux says so."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return "unknown"
-    mounts = {line.split()[4]: line.partition(" - ")[2].split()[0] for line in lines}
-    path = place.resolve()
-    return next((mounts[str(p)] for p in (path, *path.parents) if str(p) in mounts), "unknown")
-
-
-# --- streaming ------------------------------------------------------------------------------------
-
-
-def streaming(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
-    """Bytes per second of each, written and read, and ours over direct I/O's pair by pair."""
-    ways = {OURS: ours, COPIED: copied, DIRECT: by_hand, MAPPED: mapped}
-    ways |= {DD: by_dd} if shutil.which("dd") else {}
-    rates: dict[tuple[str, str], list[float]] = {}
-    data = torch.randint(256, (sizes.size,), dtype=torch.uint8)
-    for turn in range(sizes.repeats + 1):  # the first to warm up
-        for i, who in enumerate(list(ways)[:: 1 if turn % 2 else -1]):
-            progress(0.3 * (turn + i / len(ways)) / (sizes.repeats + 1), 1.0, f"streaming: {who}")
-            place = folder / "streamed"
-            place.mkdir(mode=0o700)
-            seconds = ways[who](place, data, sizes.files)
-            shutil.rmtree(place)
-            for what, taken in zip(("write", "read"), seconds, strict=True):
-                if turn and taken:
-                    rate = sizes.files * sizes.size / taken
-                    rates.setdefault((what, who), []).append(rate)
-    results = [Result.of(what, who, "B/s", samples) for (what, who), samples in rates.items()]
-    for what in ("write", "read"):
-        pairs = zip(rates[what, OURS], rates[what, DIRECT], strict=True)
-        results.append(Result.of(what, f"{OURS} / {DIRECT}", "1", [a / b for a, b in pairs]))
-    return results
-
-
-def ours(folder: Path, data: Tensor, files: int) -> tuple[float, float]:
-    """Through a store: tensors that are its own handed over, then all read, one ahead."""
-    with Store(folder, budget=6 * data.nbytes) as store:
-        store.write("source", data)
-        for i in range(3):  # buffers are there before the clock runs, as by_hand's is
-            store.write(f"t{i}", store.read("source"), own=True)
-        store.flush()
-        source, names = store.read("source"), [f"t{i}" for i in range(files)]
-        start = time.perf_counter()
-        for name in names:
-            store.write(name, source, own=True)
-        store.flush()
-        written = time.perf_counter() - start
-        del source
-        start = time.perf_counter()
-        for i, name in enumerate(names):
-            for ahead in names[i : i + 2]:
-                store.prefetch(ahead)
-            store.read(name)
-        return written, time.perf_counter() - start
-
-
-def copied(folder: Path, data: Tensor, files: int) -> tuple[float, float]:
-    """The same with tensors from elsewhere, which are copied first. Reading is as ours."""
-    with Store(folder, budget=4 * data.nbytes) as store:
-        store.write("warm", data)
-        store.flush()
-        start = time.perf_counter()
-        for i in range(files):
-            store.write(f"t{i}", data)
-        store.flush()
-        return time.perf_counter() - start, 0.0
-
-
-def by_hand(folder: Path, data: Tensor, files: int) -> tuple[float, float]:
-    """One block after the other, directly, and nothing else: no checksum, no list of files."""
-    block = memoryview(mmap.mmap(-1, BLOCK))
-    torch.frombuffer(block, dtype=torch.uint8).copy_(data[:BLOCK])
-    offsets, seconds = range(0, data.nbytes, BLOCK), []
-    for flags, move in (
-        (os.O_RDWR | os.O_CREAT, lambda fd, at: os.pwritev(fd, [block], at)),
-        (os.O_RDONLY, lambda fd, at: os.preadv(fd, [block], at)),
-    ):
-        start = time.perf_counter()
-        for i in range(files):
-            fd = os.open(folder / f"{i}.bin", flags, 0o600)
-            direct(fd)
-            for at in offsets:
-                move(fd, at)
-            if flags & os.O_CREAT:
-                durable(fd)
-            os.close(fd)
-        seconds.append(time.perf_counter() - start)
-    return seconds[0], seconds[1]
-
-
-def by_dd(folder: Path, data: Tensor, files: int) -> tuple[float, float]:
-    """dd's own loop in its own process, zeros in and out."""
-    seconds, count = [], f"count={data.nbytes // BLOCK}"
-    for more in (["if=/dev/zero", "of={}", "oflag=direct", "conv=fdatasync"],
-                 ["if={}", "of=/dev/null", "iflag=direct"]):  # fmt: skip
-        start = time.perf_counter()
-        for i in range(files):
-            named = [part.format(folder / f"{i}.bin") for part in more]
-            command = ["dd", *named, f"bs={BLOCK}", count, "status=none"]
-            subprocess.run(command, check=True, capture_output=True)
-        seconds.append(time.perf_counter() - start)
-    return seconds[0], seconds[1]
-
-
-def mapped(folder: Path, data: Tensor, files: int) -> tuple[float, float]:
-    """What one would write first: files as memory, and the system may do when it likes."""
-    paths = [folder / f"{i}.bin" for i in range(files)]
-    start = time.perf_counter()
-    for path in paths:
-        whole = torch.from_file(str(path), shared=True, size=data.nbytes, dtype=torch.uint8)
-        whole.copy_(data)
-        fd = os.open(path, os.O_RDWR)
-        durable(fd)
-        os.close(fd)
-    written = time.perf_counter() - start
-    del whole
-    for path in paths:
-        fd = os.open(path, os.O_RDONLY)
-        forget(fd)
-        os.close(fd)
-    target = torch.empty_like(data)
-    start = time.perf_counter()
-    for path in paths:
-        target.copy_(torch.from_file(str(path), shared=True, size=data.nbytes, dtype=torch.uint8))
-    return written, time.perf_counter() - start
 
 
 # --- the step -------------------------------------------------------------------------------------
@@ -246,7 +93,7 @@ class Timed(StreamingAdam):
 class OneByOne(Store):
     """Nothing ahead and nothing behind: what overlap is compared with."""
 
-    def prefetch(self, name: str) -> None:
+    def prefetch(self, name: str, wait: bool = True) -> None:
         """Not now."""
 
     def write(self, name: str, tensor: Tensor, own: bool = False) -> None:
@@ -257,26 +104,39 @@ class OneByOne(Store):
 
 
 def stepping(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
-    """Steps over the longer of computing and moving, streamed and one thing after the other."""
-    results, nbytes = [], 12 * sizes.piece
+    """Steps over the longer of computing and moving, streamed and one thing after the other.
+
+    What computing takes is measured with the state in memory, what moving takes is the disk's
+    rate.
+    """
+    results, moving = [], 12 * sizes.piece * sizes.pieces / sizes.rate
     for i, share in enumerate(sizes.shares):
+        pause = share * moving / sizes.pieces
+        computing = min(_steps(Memory(), pause, 2, sizes))  # the first one also gets its memory
         for kind, who in ((Store, OURS), (OneByOne, "one after the other")):
-            progress(0.3 + 0.15 * i / len(sizes.shares), 1.0, f"steps, {share:g} of the I/O: {who}")
-            weight = nn.Parameter(torch.zeros(sizes.piece * sizes.pieces))
-            weight.grad = torch.ones_like(weight)
-            samples = []
-            with kind(folder / "states", budget=6 * nbytes, rate=sizes.rate) as store:
-                adam = Timed([weight], store, piece=sizes.piece)
-                moving = nbytes / sizes.rate
-                adam.pause = share * moving
-                for _ in range(sizes.steps if who == OURS else 1):
-                    start = time.perf_counter()
-                    adam.step()
-                    seconds = time.perf_counter() - start
-                    samples.append(seconds / (sizes.pieces * moving * max(1.0, share)))
+            if kind is OneByOne and share != 1:
+                continue  # where overlap can gain the most
+            told = f"a step, computing {share:g} of moving: {who}"
+            progress(0.3 + 0.2 * i / len(sizes.shares), 1.0, told)
+            with kind(folder / "states", 6 * 12 * sizes.piece, rate=sizes.rate) as store:
+                seconds = _steps(store, pause, sizes.steps if who == OURS else 1, sizes)
             shutil.rmtree(folder / "states")
-            results.append(Result.of(f"computing {share:g} of moving", who, "1", samples))
+            ratios = [second / max(computing, moving) for second in seconds]
+            results.append(Result.of(f"computing {share:g} of moving", who, "1", ratios))
     return results
+
+
+def _steps(store: Store | Memory, pause: float, count: int, sizes: Sizes) -> list[float]:
+    """Seconds of some steps."""
+    weight = nn.Parameter(torch.zeros(sizes.piece * sizes.pieces))
+    weight.grad = torch.ones_like(weight)
+    adam = Timed([weight], store, piece=sizes.piece)
+    adam.pause, seconds = pause, []
+    for _ in range(count):
+        start = time.perf_counter()
+        adam.step()
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 # --- Adam -----------------------------------------------------------------------------------------
@@ -339,7 +199,7 @@ def training(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
         results.append(Result.of("step", who, "s", found.pop("seconds")))
         for what in ("read", "written"):
             found[f"{what} in a step"] = found.pop(what) / steps
-        results += [Result.of(what, who, "B", [value]) for what, value in found.items()]
+        results += [Result.of(what, who, "B", [n]) for what, n in found.items() if n]
     apart = [abs(a - b) for a, b in zip(*losses.values(), strict=True)]
     results.append(Result.of("losses apart", "both", "nat", apart))
     results.append(Result.of("budget", OURS, "B", [sizes.budget * MIB]))

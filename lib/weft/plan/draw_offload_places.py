@@ -1,15 +1,17 @@
 """Where the bytes of a model live: a bar for each level of memory, against what it can hold."""
 
+from weft.plan.draw_memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from weft.plan.memory import States
 from weft.plan.offload_places import LEVELS, STATES, STRATEGIES, Node, placed
-from weft.plan.svg import INK, STUCK, Colour, Figure, Scale, amount, legend, percent
+from weft.plan.svg import INK, Figure, Scale, amount, legend, percent
 
 WIDE, ROW, BAR, TOP = 480, 58, 22, 52
 LOOKS = {
-    "weights": Colour("weft-weights", "#88BBEE").paint(),
-    "gradients": Colour("weft-gradients", "#EEDD88").paint(),
-    "optimizer": Colour("weft-optimizer", "#BBBBBB").paint(),
+    "weights": WEIGHTS.paint(),
+    "gradients": GRADIENTS.paint(),
+    "optimizer": OPTIMIZER.paint(),
 }
+TOO_MUCH = {"fill": "currentColor"}
 OUTLINE = {"stroke": INK, "stroke_opacity": 0.5, "stroke_width": 0.75}
 NAMES = {"device": "devices", "host": "host memory", "disk": "disk"}
 REACH = 1.25  # the axis, in capacities: what is longer is cut off, and says so
@@ -41,7 +43,7 @@ def levels_svg(
         largest=WIDE * 1.3,
     )
     keys = [(state, LOOKS[state] | OUTLINE) for state in STATES]
-    legend(figure, 14, [*keys, ("does not fit", {**STUCK.paint(), "height": 5})])
+    legend(figure, 14, [*keys, ("does not fit", {**TOO_MUCH, "height": 5})])
     figure.words(x(1), TOP - 16, "full", text_anchor="middle", font_size=11)
     for row, level in enumerate(LEVELS):
         _row(figure, x, TOP + row * ROW, level, held[level], node.room(level))
@@ -64,13 +66,13 @@ def _row(figure: Figure, x: Scale, y: float, level: str, held: States, room: flo
     if start > 1:
         tip = f"{NAMES[level]}: {size(held.total - room)} do not fit"
         over = {"x": x(1), "y": y + BAR + 5, "width": x(start) - x(1), "height": 5}
-        figure.mark("rect", **over, tip=tip, **STUCK.paint())
+        figure.mark("rect", **over, tip=tip, **TOO_MUCH)
     figure.line(x(1), y - 8, x(1), y + BAR + 10, stroke_width=2)
 
 
 def _share(held: float, room: float) -> float:
     """A part of a capacity; of none, something is more than can be drawn."""
-    return 2 * held / room if room else REACH * (held > 0)
+    return held / room if room else REACH * (held > 0)
 
 
 def _told(level: str, held: States, node: Node) -> str:

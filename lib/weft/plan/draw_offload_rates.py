@@ -92,7 +92,7 @@ def needed_svg(shape: ModelShape, links: Links, peak: float, batch: int, devices
         figure.words(x.start - 6, y(tick) + 4, gigabytes(tick), text_anchor="end", font_size=11)
     for name, rate in links.items():
         figure.line(x.start, y(rate), x.stop, y(rate), stroke_width=1, stroke_opacity=0.7)
-        figure.words(x.start + 6, y(rate) - 4, name, font_size=11)
+        figure.words(x(0.62), y(rate) - 4, name, font_size=11, text_anchor="end")
     place = 0.0
     for dash, flow in zip(DASHES, FLOWS, strict=False):
         look = {"stroke": "currentColor", "stroke_width": 2, "stroke_dasharray": dash}

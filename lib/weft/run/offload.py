@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
-from weft.run.offload_buffers import Pool, padded, tensor_of
+from weft.run.offload_buffers import Pool, padded
 from weft.run.offload_checks import check_into, check_limits, check_name, check_tensor
 from weft.run.offload_direct import Folder, Rate
 from weft.run.offload_faults import OverBudget
@@ -72,6 +72,7 @@ class Store:
         self._new: dict[str, Saving | None] = {}  # since the last flush; None is deleted
         self._ahead: dict[str, Fetch] = {}
         self._moving: deque[Future] = deque()  # pieces on their way to the disk
+        self._sweeping: Future | None = None  # of files that no state needs any more
         self._failure: OSError | None = None
         self._closed = False
         self._lock = RLock()
@@ -91,30 +92,19 @@ class Store:
             self._forget(name)
             spans = pieces(tensor.nbytes, self._piece)
             saving = self._saving(name, tensor, len(spans))
+            whole = self._pool.owner(tensor) if own and tensor.is_contiguous() else None
+            take = partial(self._pool.take, wait=self._room)
             try:
-                self._send(saving, tensor, own, spans)
+                for piece in saving.carry(tensor, whole, spans, take, self._writers):
+                    self._moving.append(piece)
+                    while self._moving and self._moving[0].done():
+                        self._moving.popleft()
             except BaseException as error:
                 saving.abandon(error)
                 raise
             self._new[name] = saving
             saving.done.add_done_callback(self._note)
             self.written_bytes += tensor.nbytes
-
-    def _send(self, saving: Saving, tensor: Tensor, own: bool, spans: list) -> None:
-        """Hand the pieces of a tensor to the writers, copied or as they are."""
-        whole = self._pool.owner(tensor) if own and tensor.is_contiguous() else None
-        flat = bytes_of(tensor) if whole is None else None
-        for i, (start, end) in enumerate(spans):
-            buffer, begin = whole, start
-            if whole is None:
-                buffer, begin = self._pool.take(end - start, self._room), 0
-                tensor_of(buffer)[: end - start].copy_(flat[start:end])
-            piece = saving.send(self._writers, i, buffer, begin, range(start, end))
-            self._moving.append(piece)
-            while self._moving and self._moving[0].done():
-                self._moving.popleft()
-        if not spans:
-            self._moving.append(self._writers.submit(saving.finish))
 
     def prefetch(self, name: str, wait: bool = True) -> None:
         """Begin to read a tensor, if the budget has room for it beside what is in use.
@@ -193,8 +183,9 @@ class Store:
                 return
             tensors = {n: e for n, e in self._state.kept.tensors.items() if n not in self._new}
             tensors |= {name: future.result() for name, future in done.items() if future}
-            self._state.commit(tensors, self.notes)
+            over = self._state.commit(tensors, self.notes)
             self._new = {}
+            self._sweeping = self._writers.submit(self._state.remove, over)
 
     def rollback(self) -> None:
         """Go back to the state of the last flush, also after a fault."""
@@ -206,7 +197,7 @@ class Store:
             self._moving.clear()
             self._failure, self._new = None, {}
             self.notes = deepcopy(self._state.kept.notes)
-            self._state.sweep()
+            self._state.remove(self._state.strays())
 
     def close(self) -> None:
         """Flush, and let go of threads and folder, in any case; a second time does nothing."""
@@ -246,12 +237,22 @@ class Store:
         self._failure = self._failure or done.exception()
 
     def _saving(self, name: str, tensor: Tensor, count: int) -> Saving:
-        """Begin a file that was not there, whatever somebody has put in the way."""
+        """Begin a file that was not there, whatever somebody has put in the way.
+
+        A disk that is full may have room once the files of the state before are gone.
+        """
         form = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.nbytes
         while True:
             entry = Entry(self._state.file(name), *form)
-            with suppress(FileExistsError):
+            try:
                 return Saving(self._folder, entry, name, count, self._rates[1])
+            except FileExistsError:
+                continue
+            except OSError:
+                if self._sweeping is None:
+                    raise
+                wait([self._sweeping])
+                self._sweeping = None
 
     def _entry(self, name: str) -> Entry:
         """What is known of a tensor, its last unflushed write if there is one."""

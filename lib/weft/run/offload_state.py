@@ -21,15 +21,15 @@ class State:
         data = folder.load(FILE)
         self.kept = Content({}, {}, 0) if data is None else unpacked(data, self.path)
         self._serial = self.kept.serial
-        self.sweep()
+        self.remove(self.strays())
 
     def file(self, name: str) -> str:
         """What the next file for a tensor is called."""
         self._serial += 1
         return file_name(self._serial, name)
 
-    def commit(self, tensors: dict[str, Entry], notes: dict[str, Any]) -> None:
-        """Make these the state, and remove the files that were only in the one before."""
+    def commit(self, tensors: dict[str, Entry], notes: dict[str, Any]) -> list[str]:
+        """Make these the state; the files that it does not need, and `remove` may take away."""
         content = Content(tensors, deepcopy(notes), self._serial)
         try:
             data = packed(content)
@@ -40,10 +40,15 @@ class State:
         except OSError as error:
             raise fault(error, self.path, "writing the list of tensors") from error
         self.kept = content
-        self.sweep()
+        return self.strays()
 
-    def sweep(self) -> None:
-        """Remove files that the state does not need; what cannot be removed now is next time."""
+    def strays(self) -> list[str]:
+        """Files of a store that lie here and that the state does not need."""
         with suppress(OSError):
-            for name in strays(self._folder.names(), self.kept.tensors):
-                self._folder.remove(name)
+            return strays(self._folder.names(), self.kept.tensors)
+        return []
+
+    def remove(self, names: list[str]) -> None:
+        """Remove files; what cannot be removed now is when the folder is opened again."""
+        for name in names:
+            self._folder.remove(name)

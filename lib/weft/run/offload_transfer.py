@@ -4,7 +4,7 @@ A piece is a multiple of what one CRC covers, so each is digested by the thread 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from threading import Lock
 
@@ -65,13 +65,30 @@ class Saving:
             raise self._fault(error) from error
         self._direct = direct(self._fd)
 
-    def send(
-        self, writers: Executor, i: int, buffer: memoryview, start: int, span: range
-    ) -> Future:
-        """Have bytes `span` of the file written, from where they start in a buffer."""
-        self._buffers[i] = buffer  # held here alone, so that it is free when the write is over
-        self._unsent -= 1
-        return writers.submit(self._put, i, start, span)
+    def carry(
+        self,
+        tensor: Tensor,
+        whole: memoryview | None,
+        spans: list[tuple[int, int]],
+        take: Callable[[int], memoryview],
+        writers: Executor,
+    ) -> Iterator[Future]:
+        """Have every piece written, from the buffer that is the tensor or from copies in others.
+
+        A buffer is held by its piece alone, so that it is free when that is written.
+        """
+        flat = bytes_of(tensor) if whole is None else None
+        for i, (start, end) in enumerate(spans):
+            if whole is None:
+                self._buffers[i] = take(end - start)
+                tensor_of(self._buffers[i])[: end - start].copy_(flat[start:end])
+            else:
+                self._buffers[i] = whole
+            self._unsent -= 1
+            begin = start if whole is not None else 0
+            yield writers.submit(self._put, i, begin, range(start, end))
+        if not spans:
+            yield writers.submit(self.finish)
 
     def _put(self, i: int, start: int, span: range) -> None:
         buffer = self._buffers.pop(i)

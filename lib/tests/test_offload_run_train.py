@@ -1,0 +1,127 @@
+"""`weft run offload` and what `weft bench offload` measures, at small sizes."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from weft import cli
+from weft.bench import offload, offload_disk
+from weft.run import offload_train
+from weft.run.offload_train import Config, Task, batches, resident
+
+SMALL = ("--layers", "2", "--width", "40", "--heads", "2", "--seq", "9", "--budget", "1")
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(bytes(range(256)) * 3)
+    return str(path)
+
+
+def outcome(capsys, *arguments):
+    assert cli.main(["run", "offload", "--json", *SMALL, *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_both_ways_come_to_the_same_losses(tmp_path, text, capsys):
+    (tmp_path / "states").mkdir()
+    there = "--text", text, "--steps", "3"
+    files = outcome(capsys, *there, "--folder", str(tmp_path / "states"))
+    memory = outcome(capsys, *there, "--in-memory")
+    assert files["losses"] == pytest.approx(memory["losses"], rel=1e-6)
+    assert len(files["losses"]) == len(files["seconds"]) == 3
+    assert files["states"] == memory["states"] > 2**20 > files["held"] > 0
+    weights = files["states"] // 4
+    assert files["written"] == 3 * 3 * weights  # weights and two moments, three steps
+    assert 3 * 3 * weights < files["read"] <= 4 * 3 * weights  # weights forward and backward
+    assert memory["alive"] > memory["states"] and files["alive"] < files["states"]
+    assert list((tmp_path / "states").iterdir()) == []
+
+
+def test_it_says_what_it_does(text, capsys):
+    assert cli.main(["run", "offload", *SMALL, "--text", text, "--steps", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:6] for line in lines[:2]] == ["step 0", "step 1"]
+    assert [line.split(":")[0] for line in lines[2:]] == [
+        "states", "budget", "each step", "peak", "seconds for each step",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--steps", "0"], "--steps is 0, must be at least 1"),
+        (["--budget", "0"], "budget is 0, must be a whole number"),
+        (["--folder", "nowhere"], "--folder is nowhere, must be a folder"),
+        (["--width", "41"], "width is 41, must be a multiple of heads"),
+        (["--seq", "1000"], "text has 768 bytes, must have more than seq = 1000"),
+        (["--width", "400"], "budget is 1048576 bytes, must be at least"),
+        (["--nothing"], "unrecognized arguments"),
+    ],
+)
+def test_options_that_are_none_are_refused(text, capsys, options, said):
+    assert cli.main(["run", "offload", *SMALL, "--text", text, *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_batches_are_windows_and_what_follows_them():
+    task = Task(Config(layers=1, width=4, heads=1, seq=5), steps=2, batch=3)
+    pairs = list(batches(task, bytes(range(100))))
+    assert len(pairs) == 2
+    for tokens, following in pairs:
+        assert tokens.shape == (3, 5) and torch.equal(tokens + 1, following)
+
+
+def test_resident_memory_is_seen():
+    before = resident(peak=True)
+    block = torch.ones(2**24, dtype=torch.uint8)
+    assert resident() > 2**24 and resident(peak=True) >= before
+    assert resident(peak=True) >= resident() - 2**20 and len(block) == 2**24
+
+
+# --- the benchmarks -------------------------------------------------------------------------------
+
+
+def silent(*what):
+    """No progress is shown."""
+
+
+def test_streaming_is_timed_for_all_in_turns():
+    files = offload_disk.Files(files=3, size=2**22, repeats=2)
+    (record,) = offload_disk.bench(silent, files)
+    who = {(r.name, r.who) for r in record.results}
+    for what in ("write", "read"):
+        assert {(what, "weft"), (what, "direct I/O"), (what, "mmap")} <= who
+        ours, theirs = (record.result(what, name).samples for name in ("weft", "direct I/O"))
+        ratios = record.result(what, "weft / direct I/O").samples
+        assert ratios == tuple(a / b for a, b in zip(ours, theirs, strict=True))
+        assert len(ratios) == 2 and min(ratios) > 0
+
+
+def test_the_other_records_have_their_results(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["lib", os.environ.get("PYTHONPATH", "")]))
+    sizes = offload.Sizes(
+        streamed=offload_disk.Files(2, 2**22, 1), repeats=2, piece=2**12, pieces=5, rate=2e7,
+        shares=(1.0,), steps=2, flat=(2**12,), training=(*SMALL[:-2], "--steps", "2"), budget=1,
+        room=2**26,
+    )  # fmt: skip
+    records = {record.name: record for record in offload.bench(silent, sizes)}
+    assert set(records) == {"offload-disk", "offload-step", "offload-adam", "offload-training"}
+    step = records["offload-step"]
+    ours, slow = (
+        step.result("computing 1 of moving", who) for who in ("weft", "one after the other")
+    )
+    assert len(ours.samples) == 2 and 0.9 < ours.value < slow.value
+    assert records["offload-adam"].result("4096 numbers", "fused").value > 0
+    training = records["offload-training"]
+    assert training.result("losses apart").value == pytest.approx(0, abs=1e-5)
+    states, held = training.result("states", "weft"), training.result("held", "weft")
+    assert states.value > 2**20 >= held.value
+
+
+def test_a_disk_without_room_is_told():
+    with pytest.raises(RuntimeError, match="no disk here has"), offload_disk.disk(2**60):
+        pass

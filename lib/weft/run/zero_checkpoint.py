@@ -1,0 +1,163 @@
+"""Checkpoints of ZeRO: every rank writes what it keeps, and any number of ranks can load it.
+
+    save(folder, zero, step)          # on every rank, between two steps
+    step, extra = load(folder, zero)  # on any number of ranks, at any stage, with any buckets
+
+A save that is killed at any moment leaves the checkpoint before it as it was. What is read is
+checked first, and zero is changed only when all ranks have read all of theirs.
+"""
+
+import json
+import warnings
+from collections.abc import Callable
+from operator import index
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+
+from weft.plan.arguments import counts
+from weft.run import zero_checkpoint_files as files
+from weft.run import zero_checkpoint_state as state
+from weft.run.zero import DataParallel
+from weft.run.zero_checkpoint_plan import LoadParts, ReadFiles, SaveParts, WriteFiles
+
+T = TypeVar("T")
+
+
+class Loaded(NamedTuple):
+    """What a checkpoint says beside the tensors."""
+
+    step: int
+    extra: Any
+
+
+def save(folder: str | Path, zero: DataParallel, step: int, extra: Any = None) -> None:
+    """Write a checkpoint, in place of the one that is in the folder.
+
+    Every rank calls it, between two steps: gradients are not saved. It has the weights, or their
+    masters, the optimizer's state and settings, the loss scaler's, and rank 0's buffers. `extra`
+    is anything that JSON can hold. The folder has to be one that all ranks can reach.
+
+    When it returns, the new checkpoint is on the disk, and the older one gone. If it raises, or
+    is killed at any moment, the older one is whole and is what `load` finds; what was left lying
+    goes with the next save. An OSError names the file, ValueError what does not fit.
+    """
+    (step,), folder = counts(step=step), Path(folder)
+    manifest = {"step": step, "extra": _plain(extra), **_settings(zero)}
+    parts, group = state.collected(zero), zero.update.group
+    place = _first(group, lambda: files.begin(folder, step))
+    writer = WriteFiles(place, zero.rank)
+    asked = {"storage_writer": writer, "planner": SaveParts()}
+    _together(group, lambda alone: dcp.save(parts, process_group=group, no_dist=alone, **asked))
+    _first(group, lambda: files.publish(place, manifest | {"tensors": writer.tensors}))
+
+
+def load(folder: str | Path, zero: DataParallel) -> Loaded:
+    """Make zero what it was when the folder's checkpoint was saved; the step, and the extra.
+
+    Every rank calls it. The module must have parameters of the same names, shapes and dtype, and
+    the optimizer be of the same kind; how many ranks there are, the stage and the size of buckets
+    are free. Weights and the optimizer's state are the same to the bit.
+
+    ValueError says which file is missing, cut short or damaged, or what does not fit; then
+    nothing of zero has changed.
+    """
+    folder, group = Path(folder), zero.update.group
+    place, manifest = _first(group, lambda: files.opened(folder))
+    tensors = manifest["tensors"]
+    _fits(place, zero, manifest)
+    parts = state.wanted(zero, tensors)
+    asked = {"storage_reader": ReadFiles(place, tensors), "planner": LoadParts()}
+    _together(group, lambda alone: dcp.load(parts, process_group=group, no_dist=alone, **asked))
+    state.restore(zero, parts)
+    state.take_options(zero, manifest["options"])
+    if zero.update.scaler is not None and manifest["scaler"] is not None:
+        zero.update.scaler.load_state_dict(manifest["scaler"])
+    return Loaded(manifest["step"], manifest["extra"])
+
+
+def exists(folder: str | Path) -> bool:
+    """Whether a save into this folder has ever been completed."""
+    return (Path(folder) / files.POINTER).exists()
+
+
+def _settings(zero: DataParallel) -> dict[str, Any]:
+    """What the manifest says of zero beside its tensors."""
+    scaler = zero.update.scaler
+    return {
+        "ranks": zero.n,
+        "stage": zero.stage,
+        "shapes": state.described(zero),
+        "options": _plain(state.options(zero), "the optimizer's settings"),
+        "scaler": None if scaler is None else scaler.state_dict(),
+    }
+
+
+def _fits(place: Path, zero: DataParallel, manifest: dict[str, Any]) -> None:
+    """ValueError unless the checkpoint is of such a module and optimizer."""
+    here, there = state.described(zero), manifest["shapes"]
+    for where in sorted(here.keys() | there.keys()):
+        _, _, name = where.partition("/")
+        if where not in there:
+            raise ValueError(f"{place} has no {name}, which the module has; nothing was loaded")
+        if where not in here:
+            raise ValueError(f"{place} has {name}, which the module has not; nothing was loaded")
+        if here[where] != there[where]:
+            raise ValueError(
+                f"{place} has {name} of shape {there[where]}, the module's is {here[where]}; "
+                "nothing was loaded"
+            )
+    dtypes = {f"weights/{piece.name}": piece.parameter.dtype for piece in zero.pieces()}
+    for where, dtype in dtypes.items():
+        saved = manifest["tensors"][where]["dtype"]
+        if f"torch.{saved}" != str(dtype):
+            raise ValueError(
+                f"{place} has {where[8:]} in {saved}, zero keeps it in "
+                f"{str(dtype).removeprefix('torch.')}; nothing was loaded"
+            )
+    groups, saved = len(zero.optimizer.param_groups), len(manifest["options"])
+    if groups != saved:
+        raise ValueError(
+            f"{place} has {saved} groups of parameters, the optimizer has {groups}; "
+            "nothing was loaded"
+        )
+
+
+def _plain(value: Any, what: str = "extra") -> Any:
+    """The value, if JSON gives it back as it is (a tuple as a list)."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} must be what JSON can hold: {error}") from None
+
+
+# --- all ranks, or none ---------------------------------------------------------------------------
+
+
+def _first(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
+    """What rank 0 gets by doing it, on every rank; or its error, on every rank."""
+    told: list[Any] = [None, None]
+    if group.rank() == 0:
+        try:
+            told[0] = do()
+        except (OSError, ValueError) as error:
+            told[1] = error
+    if group.size() > 1:
+        dist.broadcast_object_list(told, group=group, group_src=0)
+    if told[1] is not None:
+        raise told[1]
+    return told[0]
+
+
+def _together(group: dist.ProcessGroup, do: Callable[[bool], Any]) -> None:
+    """Do it on all ranks; what is wrong on one of them is raised on all."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            do(group.size() == 1)
+    except CheckpointException as failed:
+        rank = min(failed.failures)
+        raise failed.failures[rank][0] from None
