@@ -313,3 +313,36 @@ def test_tiles_that_are_none():
 
 def test_one_door():
     assert all(hasattr(offload, name) for name in offload.__all__)
+
+
+# --- what the plan says is what runs --------------------------------------------------------------
+
+
+def test_a_step_of_adam_moves_what_the_plan_says(tmp_path):
+    torch = pytest.importorskip("torch", reason="the optimizer's")
+    from weft.run.offload import Store
+    from weft.run.offload_adam import StreamingAdam
+
+    weights = [torch.nn.Parameter(torch.ones(n)) for n in (64 * 5, 7)]
+    numel, piece = 64 * 5 + 7, 64
+    with Store(tmp_path / "states", budget=2**20) as store:
+        adam = StreamingAdam(weights, store, piece=piece)
+        read, written = store.read_bytes, store.written_bytes
+        for weight in weights:
+            weight.grad = torch.ones_like(weight)
+        adam.step()
+        moved = store.written_bytes - written, store.read_bytes - read
+    # Weights and gradients of 4 bytes each stay in memory here.
+    down, up = (every - 4 - 4 for every in carried("infinity", (4, 4, 12), passes=1)["disk"])
+    assert moved == (down * numel, up * numel) == (12 * numel, 12 * numel)
+    assert streamed(-(-numel // piece), 1, 1, 1, 3, 2).alive(12 * piece) == 3 * 12 * piece
+
+
+@pytest.mark.parametrize(("outputs", "tiles"), [(11, 4), (8, 8), (9, 1)])
+def test_the_layers_tiles_are_the_plans(outputs, tiles):
+    pytest.importorskip("torch", reason="the layer's")
+    from weft.run.offload_tiles import TiledLinear
+
+    layer = TiledLinear(5, outputs, tiles)
+    largest_tile = max(tile.weight.nbytes for tile in layer.tiles)
+    assert 2 * largest_tile == tile_bytes(5, outputs, tiles, size=4)

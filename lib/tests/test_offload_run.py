@@ -4,6 +4,7 @@ import gc
 import os
 import stat
 import threading
+import time
 
 import pytest
 import torch
@@ -120,9 +121,10 @@ def test_handing_back_what_was_read_copies_nothing(tmp_path):
         assert store.held == held  # no buffer but the one that it was in
         del tensor
         assert same(store.read("v"), made((100_001,)) + 1)
-        part = store.read("v")[:5]
-        store.write("part", part, own=True)  # does not fill its buffer: copied
+        whole = store.read("v")
+        store.write("part", whole[:5], own=True)  # does not fill its buffer: copied
         assert same(store.read("part"), made((100_001,))[:5] + 1)
+        assert same(whole, made((100_001,)) + 1)
 
 
 def test_names_come_and_go(tmp_path):
@@ -186,6 +188,10 @@ def test_a_store_has_its_folder_alone(tmp_path):
     store = Store(tmp_path)
     store.close()
     store.close()
+    lost = Store(tmp_path)  # that nobody closes
+    del lost
+    gc.collect()
+    Store(tmp_path).close()
     for call in (store.flush, store.rollback, lambda: store.read("w"), lambda: store.prefetch("w")):
         with pytest.raises(ValueError, match="the store is closed"):
             call()
@@ -255,8 +261,10 @@ def test_a_write_that_found_no_room_leaves_what_was(tmp_path):
         store.write("a", torch.ones(200_000))
         store.write("w", torch.ones(3))
         held = [store.read("a")]
+        files = len(os.listdir("/dev/fd"))
         with pytest.raises(OverBudget):
             store.write("w", torch.zeros(200_000))
+        assert len(os.listdir("/dev/fd")) == files
         assert store.read("w").tolist() == [1, 1, 1]
         held.clear()
     assert len(list(tmp_path.glob("*.bin"))) == 2
@@ -270,14 +278,13 @@ def test_without_direct_io_all_is_the_same(tmp_path, monkeypatch):
         assert same(store.read("w"), made((12_345,)))
 
 
-def test_a_rate_is_kept(tmp_path):
+def test_a_rate_is_kept():
     rate = offload_direct.Rate(1e6)
-    ends = []
+    start = time.perf_counter()
     for _ in range(3):
         with rate.takes(10_000):
             pass
-        ends.append(rate._free)
-    assert 0.0199 < ends[2] - ends[0] < 1
+    assert 0.03 <= time.perf_counter() - start < 3
 
 
 # --- checksums ------------------------------------------------------------------------------------

@@ -326,3 +326,37 @@ def test_a_folder_that_everybody_may_write(tmp_path):
     path.chmod(0o777)
     with pytest.raises(ValueError, match="which may be written by everybody"):
         Store(path)
+
+
+def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(folder):
+    path = file_of(folder, "w")
+    path.unlink()
+    os.mkfifo(path)
+    with Store(folder, budget=2**21) as store, pytest.raises(Damaged, match="it is no file"):
+        store.read("w")
+    (folder / "manifest.json").unlink()
+    os.mkfifo(folder / "manifest.json")
+    with pytest.raises(Damaged, match=r"it is no file.*manifest\.json"):
+        Store(folder)
+
+
+def test_a_list_that_was_replaced_counts_though_the_disk_was_not_sure(folder, monkeypatch):
+    sync, calls = os.fsync, []
+
+    def unsure(fd):
+        calls.append(fd)
+        if len(calls) == 2:  # after the new list is in its place
+            raise OSError(errno.EIO, "")
+        sync(fd)
+
+    with Store(folder, budget=2**21) as store:
+        store.write("w", torch.full((SIZE,), 3.0))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", unsure)
+            with pytest.raises(OSError, match=r"writing the list of tensors failed.*manifest"):
+                store.flush()
+        assert len(list(folder.glob("*.bin"))) == 3  # of both states, since either may be found
+        store.rollback()
+        assert (store.read("w") == 3).all() and (store.read("v") == 2).all()
+    with Store(folder, budget=2**21) as store:
+        assert (store.read("w") == 3).all() and (store.read("v") == 2).all()

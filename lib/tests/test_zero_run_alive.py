@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import time
 from functools import partial
 
 import cloudpickle
@@ -9,24 +10,21 @@ import pytest
 import torch
 import torch._dynamo  # launch then has it loaded once, and not each rank
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from weft.meter import live
+from weft.meter import live, traffic
 from weft.plan.memory import model_states
+from weft.plan.zero import sent
 from weft.plan.zero_alive import alive
-from weft.run import server, zero_gather, zero_lane, zero_stages
+from weft.run import zero_gather, zero_lane, zero_stages
 from weft.run.world import launch
 from weft.run.zero import Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 
-WIDTH, DEPTH, BATCH = 96, 7, 2
+WIDTH, DEPTH, BATCH = 96, 5, 2
 LAYER = WIDTH * (WIDTH + 1)
-ADAM = partial(torch.optim.Adam, lr=0.01, foreach=False)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ranks_with_the_compiler():
-    server._close_server()
+ADAM = partial(torch.optim.Adam, lr=0.01, fused=True)
 
 
 def tower(dtype=torch.float32) -> nn.Sequential:
@@ -38,10 +36,9 @@ def measured(world, stage: int, dtype=None) -> dict[str, int]:
     x = torch.ones(BATCH, WIDTH)
     with live() as meter:
         zero = Zero(tower(), ADAM, stage, world, bucket=2 * LAYER, dtype=dtype)
-        for _ in range(2):  # the optimizer's state is made in the first
-            zero(x).sum().backward()
-            zero.step()
-            zero.zero_grad()
+        zero(x).sum().backward()
+        zero.step()  # the optimizer makes its state
+        zero.zero_grad()
         gc.collect()
         after, meter._storages.peak = meter.now, meter.now
         zero(x).sum().backward()
@@ -96,6 +93,11 @@ def test_no_more_than_two_rows_of_gradients_and_two_units_at_a_time():
             seen()
             return found
 
+        def slow_ring(lane, op, row):
+            time.sleep(0.01)  # backward is faster than the wire
+            ring(lane, op, row)
+
+        ring, zero_lane.Lane.ring = zero_lane.Lane.ring, slow_ring
         type(zero.buckets[0])._room = watched_room
         zero_gather.resize = lambda *given: (resize(*given), seen())
         for _ in range(3):
@@ -145,18 +147,49 @@ def test_sending_begins_before_backward_has_ended():
             assert backward[:2] == ["gather"] * 2
 
 
-def test_the_next_unit_is_gathered_while_this_one_computes():
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_unit_that_is_computed_again_is_not_gathered_again(inside):
+    class Again(nn.Linear):
+        def forward(self, x):
+            if not inside:
+                return super().forward(x)
+            return checkpoint(super().forward, x, use_reentrant=False)
+
+    class Tower(nn.Sequential):
+        def forward(self, x):
+            for layer in self:
+                x = layer(x) if inside else checkpoint(layer, x, use_reentrant=False)
+            return x
+
+    def work(world):
+        layers = Tower(*(Again(WIDTH, WIDTH) for _ in range(DEPTH)))
+        zero, found = Zero(layers, ADAM, 3, world), []
+        for _ in range(3):
+            with traffic() as meter:
+                zero(torch.ones(BATCH, WIDTH)).sum().backward()
+                zero.step()
+                zero.zero_grad()
+            found.append(meter.bytes["send"])
+        plan = sent(3, [b.numel for b in zero.buckets], world.size, world.rank, 4, 4)
+        assert found == [sum(plan.values())] * 3
+        return True
+
+    assert launch(work, 2) == [True] * 2
+
+
+def test_the_next_unit_is_on_its_way_while_this_one_computes():
     def work(world):
         zero, events = Zero(tower(), ADAM, 3, world), []
+        fetch = zero_gather.Zero3._fetch
+
+        def watched(self, unit):
+            if unit.coming is None:
+                events.append(f"gather {unit.names[0][0]}")
+            fetch(self, unit)
+
+        zero_gather.Zero3._fetch = watched
         for i, layer in enumerate(zero.module):
             layer.register_forward_pre_hook(lambda *_, i=i: events.append(f"forward {i}"))
-        gather = zero_gather.Unit.gather
-
-        def watched(unit, lane):
-            events.append(f"gather {unit.names[0][0]}")
-            gather(unit, lane)
-
-        zero_gather.Unit.gather = watched
         x = torch.ones(BATCH, WIDTH)
         zero(x)
         first = list(events)
@@ -167,7 +200,39 @@ def test_the_next_unit_is_gathered_while_this_one_computes():
     first, second = launch(work, 2)[0]
     in_turn = [word for i in range(DEPTH) for word in (f"gather {i}", f"forward {i}")]
     assert first == in_turn  # the order is not known yet
-    assert second.index("gather 0") == 0
-    for i in range(1, DEPTH):
-        assert second.index(f"gather {i}") < second.index(f"forward {i}")
-    assert sorted(second) == sorted(first)
+    ahead = [word for i in range(1, DEPTH) for word in (f"gather {i}", f"forward {i - 1}")]
+    assert second == ["gather 0", *ahead, f"forward {DEPTH - 1}"]
+
+
+def test_another_order_than_the_last_is_followed():
+    class Turns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+
+        def forward(self, x, order):
+            for i in order:
+                x = self.layers[i](x)
+            return x
+
+    def work(world):
+        torch.manual_seed(1)
+        net = Turns().double()
+        right = {name: x.clone() for name, x in net.state_dict().items()}
+        zero = Zero(net, partial(torch.optim.SGD, lr=1.0), 3, world)
+        other = Turns().double()
+        other.load_state_dict(right)
+        x = torch.ones(1, 4, dtype=torch.float64)
+        for order in ((0, 1, 2, 3), (3, 1, 0), (2, 2, 1, 3, 0), (1,)):
+            zero(x, order).sum().backward()
+            zero.step()
+            zero.zero_grad()
+            other(x, order).sum().backward()
+            torch.optim.SGD(other.parameters(), lr=1.0).step()
+            other.zero_grad()
+            assert not any(unit.here or unit.coming for unit in zero.buckets)
+        for name, weight in zero.state_dict().items():
+            torch.testing.assert_close(weight, other.state_dict()[name], rtol=1e-12, atol=1e-12)
+        return True
+
+    assert launch(work, 2) == [True] * 2

@@ -10,18 +10,12 @@ import torch._dynamo  # launch then has it loaded once, and not each rank
 from torch import nn
 
 from weft.ref.precision import LossScaler, MasterAdam
-from weft.run import server
 from weft.run.world import launch
 from weft.run.zero import Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 
 ADAMW = partial(torch.optim.AdamW, lr=0.01, foreach=False)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ranks_with_the_compiler():
-    server._close_server()
 
 
 def net() -> nn.Sequential:
@@ -114,6 +108,21 @@ def test_a_rank_that_keeps_nothing_takes_part():
         return True
 
     assert launch(work, 3) == [True] * 3
+
+
+def test_fewer_elements_than_ranks_clip_together():
+    def work(world):
+        for stage in range(4):  # one element: its owner has all of it, and does not know less
+            net = nn.Linear(1, 1, bias=False).double()
+            net.weight.data.fill_(1.0)
+            zero = Zero(net, partial(torch.optim.SGD, lr=1.0), stage, world)
+            zero(torch.full((1, 1), float(world.rank), dtype=torch.float64)).sum().backward()
+            assert zero.clip(0.25) == 1.0
+            zero.step()
+            assert abs(zero.state_dict()["weight"].item() - 0.75) < 1e-6
+        return True
+
+    assert launch(work, 3, timeout=30) == [True] * 3
 
 
 def test_an_optimizer_with_masters_of_its_own_needs_no_dtype():

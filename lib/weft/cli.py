@@ -16,6 +16,7 @@ FAILED, INTERRUPTED, CLOSED = 2, 130, 141
 MOST_ACTIONS = 1_000_000  # that a picture is made of: some fifteen seconds of work
 TRAINERS = {  # `weft run TOPIC` -> the module whose main it calls
     "pipeline": "weft.run.train",
+    "zero": "weft.run.zero_train",
     "offload": "weft.run.offload_train",
 }
 

@@ -159,8 +159,8 @@ def _wrong(store: Store, expected: dict, sizes: list[int]) -> tuple | None:
     return None
 
 
-def _late(log: list, pieces: int) -> str:
-    """The first tensor that is not on its way when the piece before it is written."""
+def _late(log: list, pieces: int) -> tuple[str, str] | None:
+    """The first tensor that is not on its way when the piece before it is written, and when."""
     for piece in range(pieces - 1):
         mine = {("write", f"{name} {piece}") for name in NAMES}
         writes = [at for at, asked in enumerate(log) if asked in mine]
@@ -168,8 +168,8 @@ def _late(log: list, pieces: int) -> str:
         for name in NAMES:
             wanted = f"{name} {piece + 1}"
             if ("prefetch", wanted) not in log[:first]:
-                return f"{wanted!r} when piece {piece} of {pieces} is written"
-    return ""
+                return wanted, f"when piece {piece} of {pieces} is written"
+    return None
 
 
 # --- tiles ----------------------------------------------------------------------------------------
@@ -237,6 +237,13 @@ def check(case: str, report: dict) -> None:
     if report["wrong"] is not None:
         name, expected, got = report["wrong"]
         raise AssertionError(f"{case}: {name}: expected {expected!r}, got {got!r}")
+
+
+def on_its_way(case: str, report: dict) -> None:
+    """Fail with the first tensor that was asked for too late."""
+    if report["late"]:
+        name, when = report["late"]
+        raise AssertionError(f"{case}: expected {name!r} to be on its way {when}, got no prefetch")
 
 
 def as_order(case: str, answer, pieces: int) -> list[tuple[str, int]]:

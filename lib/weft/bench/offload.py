@@ -181,7 +181,7 @@ def training(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
     """The same training twice, in processes of their own: losses, peaks, bytes, seconds."""
     text = folder / "text"
     text.write_bytes(Path(torch.__file__).read_bytes())  # the same bytes for both, and no others
-    base = [sys.executable, "-m", "weft.run.offload_train", "--json", "--text", str(text)]
+    base = ["--json", "--text", str(text), *sizes.training]
     ways = {
         OURS: ["--budget", str(sizes.budget), "--folder", str(folder)],
         "in memory": ["--in-memory"],
@@ -189,10 +189,7 @@ def training(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
     results, losses = [], {}
     for i, (who, more) in enumerate(ways.items()):
         progress(0.5 + 0.25 * i, 1.0, f"training, {who}")
-        done = subprocess.run([*base, *sizes.training, *more], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"training failed: {done.stderr.strip().splitlines()[-1]}")
-        found = json.loads(done.stdout)
+        found = json.loads(_trained([*base, *more]))
         losses[who] = found.pop("losses")
         steps = len(losses[who])
         results.append(Result.of("loss, step by step", who, "nat", losses[who]))
@@ -204,3 +201,12 @@ def training(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
     results.append(Result.of("losses apart", "both", "nat", apart))
     results.append(Result.of("budget", OURS, "B", [sizes.budget * MIB]))
     return results
+
+
+def _trained(arguments: list[str]) -> str:
+    """What `weft run offload` prints in a process of its own, whose memory is that of one run."""
+    command = [sys.executable, "-m", "weft.run.offload_train", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"training failed: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout

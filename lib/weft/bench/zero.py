@@ -6,6 +6,7 @@ time counts. Without a GPU there are two ranks with one thread each; with GPUs o
 """
 
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -54,7 +55,9 @@ def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
         name = f"stage {stage}"
         times = [[t for r in rounds for t in r["times"][stage][who]] for who in (0, 1)]
         timed += _both(name, peer, "s", *times)
-        kept += _both(name, peer, "B", *([r["peaks"][stage][who] for r in rounds] for who in (0, 1)))
+        kept += _both(
+            name, peer, "B", *([r["peaks"][stage][who] for r in rounds] for who in (0, 1))
+        )
     config = sizes.config
     what = f"{config.layers} blocks of width {config.width}, float32, ranks: {ranks}"
     titles = {
@@ -140,8 +143,9 @@ def theirs(world: World, stage: int, sizes: Sizes) -> Step:
     model = nn.parallel.DistributedDataParallel(model, process_group=world.group())
     if stage == 0:
         return partial(_step, model, ADAMW(model.parameters()), tokens, targets)
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
+    with warnings.catch_warnings():  # of what else is in that package
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch.distributed.optim import ZeroRedundancyOptimizer
     kind, how = ADAMW.func, ADAMW.keywords
     optimizer = ZeroRedundancyOptimizer(
         model.parameters(), kind, process_group=world.group(), parameters_as_bucket_view=True, **how

@@ -35,8 +35,8 @@ def calls(stage: int, microbatches: int = 1) -> tuple[Call, ...]:
     """The collectives of one step, each of them once for every bucket.
 
     An all-reduce is a reduce-scatter and an all-gather, and stage 1 puts the update
-    between the two: it sends what stage 0 sends. Stage 2 keeps no whole gradient, so
-    it reduces after each microbatch and not once a step. Stage 3 keeps no whole
+    between the two: it sends what stage 0 sends. Stage 2 keeps no whole gradient,
+    so it reduces after each microbatch and not once a step. Stage 3 keeps no whole
     weights, so each microbatch gathers them twice, and the step ends without.
 
     Rajbhandari et al. 2020, section 7.
@@ -107,8 +107,9 @@ def share(numel: int, n: int, rank: int) -> range:
 def bucketed(numels: Sequence[int], limit: int) -> tuple[tuple[int, ...], ...]:
     """Which parameters share a bucket: their indices, in the order of backward.
 
-    A bucket is closed when the next parameter would bring it above `limit` elements;
-    a parameter that is larger has a bucket to itself. Li et al. 2020, section 3.2.3.
+    A bucket is closed when the next parameter would bring it above `limit`
+    elements; a parameter that is larger has a bucket to itself. Li et al. 2020,
+    section 3.2.3.
 
     >>> bucketed([50, 10, 20, 40], limit=60)
     ((3, 2), (1, 0))

@@ -78,10 +78,10 @@ def _passing(
 ) -> int:
     """The most bytes beyond what is kept, over the buckets that backward works on.
 
-    While it works on bucket i, the gradients of i - 1 are being reduced into a share,
-    and the weights of i + 1 are on their way. Shares of later buckets are not there
-    yet, unless an earlier microbatch has made them: then what is reduced `again` is
-    added to them, and needs no room. Up to stage 1 everything passes in place.
+    While it works on bucket i, the gradients of i - 1 are being reduced into a
+    share, and the weights of i + 1 are on their way. Shares of later buckets are
+    not there yet, unless an earlier microbatch has made them: then what is reduced
+    `again` is added to them, and needs no room. Up to stage 1 all passes in place.
     """
     if stage < 2:
         return 0

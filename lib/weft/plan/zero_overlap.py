@@ -33,7 +33,7 @@ class Durations:
     backward: tuple[float, ...]
     gather: tuple[float, ...]
     reduce: tuple[float, ...]
-    update: float = 0.0
+    update: float = 0
 
     def __post_init__(self) -> None:
         for name in ("forward", "backward", "gather", "reduce"):
@@ -127,18 +127,17 @@ def _actions(stage: int, times: Durations) -> Iterator[Action]:
 def step_seconds(stage: int, times: Durations) -> float:
     """How long a step takes, in closed form.
 
-    With room for every bucket, the link is busy to the end from some bucket i on: the
-    backward up to i, and then all reductions from i. With room for two, bucket i + 1 is
-    computed while i is reduced, and the longer of the two counts. Gathering one ahead
-    is the same the other way round.
+    With room for every bucket, the link is busy to the end from some bucket i on:
+    the backward up to i, and then all reductions from i. With room for two, bucket
+    i + 1 is computed while i is reduced, and the longer of the two counts.
+    Gathering one ahead is the same the other way round.
 
-    >>> even = Durations(forward=(1, 1), backward=(2, 2), gather=(1, 1), reduce=(1, 1))
+    >>> even = Durations((1, 1), backward=(2, 2), gather=(1, 1), reduce=(1, 1))
     >>> [step_seconds(stage, even) for stage in range(4)]
     [8, 9, 9, 9]
     """
     stage = checked_stage(stage)
     f, b, g, r = times.forward, times.backward, times.gather, times.reduce
-    k = len(f)
     if stage < 2:
         sends = r if stage else [a + c for a, c in zip(r, g, strict=True)]
         left = list(accumulate(reversed(sends)))[::-1]
@@ -148,8 +147,9 @@ def step_seconds(stage: int, times: Durations) -> float:
         pairs = zip((0, *r), (*b, 0), strict=True)
         return sum(f) + sum(map(max, pairs)) + times.update + sum(g)
     forward = sum(map(max, zip((0, *f[::-1]), (*g[::-1], 0), strict=True)))
-    links = [(g[i + 1] if i + 1 < k else 0) + (r[i - 1] if i else 0) for i in range(k)]
-    return forward + g[0] + sum(map(max, zip(b, links, strict=True))) + r[-1] + times.update
+    links = map(sum, zip((*g[1:], 0), (0, *r[:-1]), strict=True))
+    backward = sum(map(max, zip(b, links, strict=True)))
+    return forward + g[0] + backward + r[-1] + times.update
 
 
 def exposed(stage: int, times: Durations) -> float:

@@ -10,13 +10,14 @@ import errno
 import fcntl
 import os
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_IWOTH
+from stat import S_ISREG, S_IWOTH
 from threading import Lock
 
-from weft.run.offload_faults import fault
+from weft.run.offload_faults import damaged, fault
 
 DIRECT = getattr(os, "O_DIRECT", 0)
 SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,17 +37,18 @@ class Folder:
                 said = f"folder is {str(self.path)!r}, must be a folder, and no link to one"
                 raise ValueError(said) from None
             raise
+        self._close = weakref.finalize(self, _let_go, self.fd)  # also if nobody closes it
         try:
             if os.fstat(self.fd).st_mode & S_IWOTH:
                 said = "may be written by everybody, must be one that others cannot change"
                 raise ValueError(f"folder is {str(self.path)!r}, which {said}")
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self.fd)
+            self._close()
             said = "which another store has open, must be one that no other uses"
             raise ValueError(f"folder is {str(self.path)!r}, {said}") from None
         except BaseException:
-            os.close(self.fd)
+            self._close()
             raise
 
     def create(self, name: str) -> int:
@@ -55,8 +57,12 @@ class Folder:
         return os.open(name, flags, 0o600, dir_fd=self.fd)
 
     def open(self, name: str) -> int:
-        """A descriptor for reading."""
-        return os.open(name, os.O_RDONLY | SAFELY, dir_fd=self.fd)
+        """A descriptor for reading; of a file, since a pipe that was planted could make us wait."""
+        fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | SAFELY, dir_fd=self.fd)
+        if not S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise damaged(self.path / name, "it is no file, and nothing was read or changed")
+        return fd
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there and may be removed; a link itself, not what it is to."""
@@ -79,7 +85,10 @@ class Folder:
             return file.read()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Make a small file hold other bytes: at any moment it is whole, the old or the new one."""
+        """Make a small file hold other bytes: at any moment it is whole, the old or the new one.
+
+        Which of the two is there after a power cut, `sync` decides.
+        """
         fresh = name + ".new"
         self.remove(fresh)
         self.sync()  # what the new bytes speak of is there before they are
@@ -89,7 +98,6 @@ class Folder:
             file.flush()
             durable(file.fileno())
         os.rename(fresh, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-        self.sync()
 
     def sync(self) -> None:
         """Names made and removed so far will be there after a power cut."""
@@ -97,7 +105,12 @@ class Folder:
 
     def close(self) -> None:
         """Let another store have it."""
-        os.close(self.fd)
+        self._close()
+
+
+def _let_go(fd: int) -> None:
+    fcntl.flock(fd, fcntl.LOCK_UN)  # a process that was forked may still have it open
+    os.close(fd)
 
 
 class Rate:

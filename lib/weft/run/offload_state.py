@@ -37,9 +37,10 @@ class State:
             raise ValueError(f"notes must be what JSON can hold: {error}") from None
         try:
             self._folder.replace(FILE, data)
+            self.kept = content  # what a new store would find, from here on
+            self._folder.sync()
         except OSError as error:
             raise fault(error, self.path, "writing the list of tensors") from error
-        self.kept = content
         return self.strays()
 
     def strays(self) -> list[str]:

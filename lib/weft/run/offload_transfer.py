@@ -106,8 +106,9 @@ class Saving:
 
     def abandon(self, error: Exception) -> None:
         """Wait for no more pieces than were sent: the others will not come."""
-        self._error = error
-        self._count(self._unsent)
+        if self._unsent:
+            self._error = error
+            self._count(self._unsent)
 
     def _count(self, over: int) -> None:
         with self._lock:

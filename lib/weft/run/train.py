@@ -6,13 +6,10 @@ is one of them: `torchrun --nproc-per-node 4 -m weft run pipeline`.
 
 import argparse
 import json
-import struct
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Listener
+from itertools import islice
 from pathlib import Path
-from threading import Thread
 
 import torch
 from torch import Tensor
@@ -20,14 +17,13 @@ from torch import Tensor
 from weft.nn.transformer import Config, loss, stages
 from weft.plan.pipeline import SCHEDULES, Plan
 from weft.plan.timeline import Timeline
+from weft.run.aloud import Lines, Report, listening, reporting
 from weft.run.clock import Cpu, Unit, Wall
 from weft.run.pipeline import Pipeline
+from weft.run.text import BOOK, read_text, windows  # noqa: F401 (others read BOOK from here)
 from weft.run.world import World, launch
 
 CLOCKS = {"wall": Wall, "cpu": Cpu, "unit": Unit}
-LINES = 20  # how many losses are printed at most
-REPORT = "=qd"  # step, loss
-BOOK = Path(__file__).parents[3] / "book"
 
 
 @dataclass(frozen=True)
@@ -52,22 +48,16 @@ def batches(training: Training, text: bytes) -> Iterator[list[tuple[Tensor, Tens
 
     Raises ValueError where the text is shorter than one window.
     """
-    plan, T = training.plan, training.config.seq
-    data = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
-    if len(data) <= T:
-        raise ValueError(f"text has {len(data)} bytes, must have more than seq = {T}")
-    dice = torch.Generator().manual_seed(training.seed)
-    for _ in range(training.steps):
-        starts = torch.randint(len(data) - T, (plan.m, training.batch, 1), generator=dice)
-        windows = data[starts + torch.arange(T + 1)]
-        yield [(window[:, :-1], window[:, 1:]) for window in windows]
+    shape, T = (training.plan.m, training.batch), training.config.seq
+    for windows_mBT in islice(windows(text, T, shape, training.seed), training.steps):
+        yield [(window[:, :-1], window[:, 1:]) for window in windows_mBT]
 
 
 def train(
     world: World,
     training: Training,
     text: bytes,
-    report: Callable[[int, float], None] | None = None,
+    report: Report | None = None,
 ) -> tuple[list[float], Timeline]:
     """One rank's part: the loss of every step, nats per byte, and the timeline of the last."""
     torch.manual_seed(training.seed)
@@ -95,21 +85,13 @@ def train(
 def main(argv: Sequence[str] | None = None) -> int:
     """`weft run pipeline …`: train, print losses as they come, show the last step if asked."""
     options = _parser().parse_args(argv)
-    training, text = _training(options), _text(options.text)
+    training, text = _training(options), read_text(options.text)
     next(batches(training, text))  # a text that is too short is better found out here
-    digits, every = len(str(training.steps)), max(1, training.steps // LINES)
-
-    shown = []
-
-    def show(step: int, mean: float) -> None:
-        shown.append(step)
-        if step % every == 0 or step == training.steps - 1:
-            print(f"step {step:{digits}}  loss {mean:.4f} nats per byte", flush=True)
-
-    with _listening(show) as door:
+    lines = Lines(training.steps)
+    with listening(lines) as door:
         arguments = training, text, door
         results = launch(_train_aloud, training.plan.p, *arguments, timeout=options.timeout)
-    if not shown:  # one of torchrun's processes, and not the first
+    if not lines.shown:  # one of torchrun's processes, and not the first
         return 0
     timeline = results[0][1]
     if options.timeline:
@@ -174,44 +156,9 @@ def _training(options: argparse.Namespace) -> Training:
     return Training(config, plan, **{key: getattr(options, key) for key in keys})
 
 
-def _text(path: Path | None) -> bytes:
-    """The bytes of a file, or of this book's chapters one after the other."""
-    if path:
-        return path.read_bytes()
-    chapters = sorted(BOOK.glob("*.md"))
-    if not chapters:
-        raise ValueError("the book's chapters are not beside this library: name a --text FILE")
-    return b"".join(chapter.read_bytes() for chapter in chapters)
-
-
-# --- losses on their way to whoever started the ranks ---------------------------------------------
-
-
-@contextmanager
-def _listening(show: Callable[[int, float], None]) -> Iterator[str]:
-    """A door at which rank 0 reports while it runs; each report is shown here, in the parent."""
-    with Listener() as listener:
-        thread = Thread(target=_listen, args=(listener, show))
-        thread.start()
-        try:
-            yield listener.address
-        finally:
-            with suppress(OSError):  # if nobody came, this lets the thread go
-                Client(listener.address).close()
-            thread.join()
-
-
-def _listen(listener: Listener, show: Callable[[int, float], None]) -> None:
-    with listener.accept() as line, suppress(EOFError, ConnectionError):
-        while True:
-            show(*struct.unpack(REPORT, line.recv_bytes()))
-
-
 def _train_aloud(world: World, training: Training, text: bytes, door: str):
     """`train`, with rank 0 reporting every loss at the door."""
     if world.rank:
         return train(world, training, text)
-    with Client(door) as line:
-        return train(
-            world, training, text, lambda *report: line.send_bytes(struct.pack(REPORT, *report))
-        )
+    with reporting(door) as report:
+        return train(world, training, text, report)

@@ -52,8 +52,10 @@ def Zero(
 
     Until the step, gradients are not in the parameters but in zero's rows. All ranks run as many
     backward passes between two steps. A parameter whose gradient no rank has is left alone by
-    the optimizer: where this rank has none, a mean of nothing but zeros means that. With
-    `unused` the ranks tell each other instead, a byte for each parameter and step.
+    the optimizer: where this rank has none, a mean of nothing but zeros means that. Where ranks
+    use different parameters, `unused` has them tell each other, a byte for each and step. That,
+    a byte for an overflow where there is a scaler, and 8 for the norm in `clip` in stages 1 to 3
+    are all that is sent beside the plan.
     ValueError names what does not fit.
     """
     kind = STAGES[checked_stage(stage)]

@@ -28,14 +28,12 @@ class Piece(NamedTuple):
 class Bucket:
     """Some parameters, one behind the other in a row; of the row, this rank keeps `kept`.
 
-    `weights` is the row that the module computes with, and `home` what is kept of it; `masters`
-    is a finer copy of that, if there is one. `gradients` is the row of this rank's own gradients
-    while there is one, and `mine` what is kept of the mean over all ranks.
+    `weights` is the row that the module computes with, and `home` what is kept of it;
+    `masters` is a finer copy of that, if there is one. `gradients` is the row of this
+    rank's own gradients while there is one, and `mine` what is kept of the mean.
     """
 
-    def __init__(
-        self, named: Sequence[Named], kept: range, row: Tensor, dtype: torch.dtype | None
-    ):
+    def __init__(self, named: Sequence[Named], kept: range, row: Tensor, dtype: torch.dtype | None):
         self.names, self.parameters = map(list, zip(*named, strict=True))
         self.shapes = [parameter.shape for parameter in self.parameters]
         self.numels = [parameter.numel() for parameter in self.parameters]
@@ -71,7 +69,7 @@ class Bucket:
             parameter.data = tensor
 
     def cut(self) -> None:
-        """Make the pieces that this rank's optimizer has, of the masters or of the weights."""
+        """Make the pieces for the optimizer, of the masters or of the weights."""
         kept = self.home if self.masters is None else self.masters
         self.pieces, self.holders, start = [], [], 0
         for i, numel in enumerate(self.numels):
@@ -92,7 +90,7 @@ class Bucket:
         self.missing = len(self.names)  # how many this backward pass has yet to bring
 
     def add(self, i: int, gradient: Tensor, share: float) -> None:
-        """Put a share of a parameter's gradient into the row, or add it to what is there."""
+        """A share of a parameter's gradient goes into the row, or on top of it."""
         place = self._room()[i]
         if i in self.filled:
             place.add_(gradient, alpha=share)

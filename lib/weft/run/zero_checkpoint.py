@@ -10,7 +10,6 @@ checked first, and zero is changed only when all ranks have read all of theirs.
 import json
 import warnings
 from collections.abc import Callable
-from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,14 +44,15 @@ def save(folder: str | Path, zero: DataParallel, step: int, extra: Any = None) -
     is killed at any moment, the older one is whole and is what `load` finds; what was left lying
     goes with the next save. An OSError names the file, ValueError what does not fit.
     """
-    (step,), folder = counts(step=step), Path(folder)
-    manifest = {"step": step, "extra": _plain(extra), **_settings(zero)}
-    parts, group = state.collected(zero), zero.update.group
+    (step,), folder, group = counts(step=step), Path(folder), zero.update.group
+    said = {"step": step, "extra": _first(group, lambda: _plain("extra", extra))}
+    said |= _settings(zero)
+    parts = _each(group, lambda: state.collected(zero))
     place = _first(group, lambda: files.begin(folder, step))
     writer = WriteFiles(place, zero.rank)
     asked = {"storage_writer": writer, "planner": SaveParts()}
     _together(group, lambda alone: dcp.save(parts, process_group=group, no_dist=alone, **asked))
-    _first(group, lambda: files.publish(place, manifest | {"tensors": writer.tensors}))
+    _first(group, lambda: files.publish(place, said | {"tensors": writer.tensors}))
 
 
 def load(folder: str | Path, zero: DataParallel) -> Loaded:
@@ -91,7 +91,7 @@ def _settings(zero: DataParallel) -> dict[str, Any]:
         "ranks": zero.n,
         "stage": zero.stage,
         "shapes": state.described(zero),
-        "options": _plain(state.options(zero), "the optimizer's settings"),
+        "options": _plain("the optimizer's settings", state.options(zero)),
         "scaler": None if scaler is None else scaler.state_dict(),
     }
 
@@ -110,14 +110,15 @@ def _fits(place: Path, zero: DataParallel, manifest: dict[str, Any]) -> None:
                 f"{place} has {name} of shape {there[where]}, the module's is {here[where]}; "
                 "nothing was loaded"
             )
-    dtypes = {f"weights/{piece.name}": piece.parameter.dtype for piece in zero.pieces()}
-    for where, dtype in dtypes.items():
-        saved = manifest["tensors"][where]["dtype"]
-        if f"torch.{saved}" != str(dtype):
-            raise ValueError(
-                f"{place} has {where[8:]} in {saved}, zero keeps it in "
-                f"{str(dtype).removeprefix('torch.')}; nothing was loaded"
-            )
+    for bucket in zero.buckets:
+        kept = str((bucket.weights if bucket.masters is None else bucket.masters).dtype)
+        for name in bucket.names:
+            saved = manifest["tensors"][f"weights/{name}"]["dtype"]
+            if f"torch.{saved}" != kept:
+                raise ValueError(
+                    f"{place} has {name} in {saved}, the optimizer's is in "
+                    f"{kept.removeprefix('torch.')}; nothing was loaded"
+                )
     groups, saved = len(zero.optimizer.param_groups), len(manifest["options"])
     if groups != saved:
         raise ValueError(
@@ -126,7 +127,7 @@ def _fits(place: Path, zero: DataParallel, manifest: dict[str, Any]) -> None:
         )
 
 
-def _plain(value: Any, what: str = "extra") -> Any:
+def _plain(what: str, value: Any) -> Any:
     """The value, if JSON gives it back as it is (a tuple as a list)."""
     try:
         return json.loads(json.dumps(value))
@@ -150,6 +151,22 @@ def _first(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
     if told[1] is not None:
         raise told[1]
     return told[0]
+
+
+def _each(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
+    """What each rank gets by doing it, unless it is wrong on one: then that, on every rank."""
+    mine, wrong = None, None
+    try:
+        mine = do()
+    except (OSError, ValueError) as error:
+        wrong = error
+    said = [wrong]
+    if group.size() > 1:
+        said = [None] * group.size()
+        dist.all_gather_object(said, wrong, group=group)
+    for error in filter(None, said):
+        raise error
+    return mine
 
 
 def _together(group: dist.ProcessGroup, do: Callable[[bool], Any]) -> None:

@@ -13,9 +13,11 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 FORMAT, POINTER, MANIFEST, PARTIAL = 1, "latest", "manifest.json", ".partial"
 PLACE = re.compile(r"step-\d{8,}(\.\d+)?")
@@ -49,24 +51,28 @@ def begin(folder: Path, step: int) -> Path:
     return place
 
 
-def create(path: Path) -> BinaryIO:
-    """A new file, private to the user; one that is there already, or a link, is an error."""
+@contextmanager
+def create(path: Path) -> Iterator[Callable[[bytes | memoryview], None]]:
+    """Write a new file, on the disk when this ends; an error names the file.
+
+    It is private to the user. One that is there already, or a link, is an error.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    return open(os.open(path, flags, 0o600), "wb", buffering=0)  # noqa: SIM115 (the caller's)
+    handle = os.open(path, flags, 0o600)
 
+    def write(data: bytes | memoryview) -> None:
+        left = memoryview(data)
+        while left:  # a write may take less than it is given
+            left = left[os.write(handle, left) :]
 
-def write(file: BinaryIO, data: bytes | memoryview) -> None:
-    """All of it: a write may take less than it is given."""
-    left = memoryview(data).cast("B")
-    while left:
-        left = left[file.write(left) :]
-
-
-def create_whole(path: Path, data: bytes) -> None:
-    """A new file with this in it, on the disk when this returns."""
-    with create(path) as file:
-        write(file, data)
-        os.fsync(file.fileno())
+    try:
+        yield write
+        os.fsync(handle)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+    finally:
+        os.close(handle)
 
 
 def publish(place: Path, manifest: dict[str, Any]) -> None:
@@ -77,13 +83,15 @@ def publish(place: Path, manifest: dict[str, Any]) -> None:
     """
     folder = place.parent
     data = json.dumps(manifest, separators=(",", ":")).encode()
-    create_whole(place / MANIFEST, data)
+    with create(place / MANIFEST) as write:
+        write(data)
     sync(place)
     whole = place.with_name(place.name.removesuffix(PARTIAL))
     os.rename(place, whole)
     sync(folder)
     pointer = {"format": FORMAT, "place": whole.name, "manifest": digest(data)}
-    create_whole(folder / f"{POINTER}{PARTIAL}", json.dumps(pointer).encode() + b"\n")
+    with create(folder / f"{POINTER}{PARTIAL}") as write:
+        write(json.dumps(pointer).encode() + b"\n")
     os.replace(folder / f"{POINTER}{PARTIAL}", folder / POINTER)
     sync(folder)
     for other in folder.iterdir():
@@ -106,30 +114,36 @@ def sync(folder: Path) -> None:
 def opened(folder: Path) -> tuple[Path, dict[str, Any]]:
     """The newest whole checkpoint of a folder, and its manifest; ValueError for any damage."""
     pointer = folder / POINTER
+    if not pointer.exists():
+        raise ValueError(f"{folder} has no checkpoint: there is no file {POINTER} in it")
     try:
         said = json.loads(read(pointer))
-        place, right = folder / said["place"], said["manifest"]
-        fine = said["format"] == FORMAT and PLACE.fullmatch(said["place"]) and DIGEST.match(right)
-    except FileNotFoundError:
-        raise ValueError(f"{folder} has no checkpoint: there is no {pointer.name} in it") from None
+        name, right = said["place"], said["manifest"]
+        fine = said["format"] == FORMAT and PLACE.fullmatch(name) and DIGEST.fullmatch(right)
     except (ValueError, KeyError, TypeError):
         fine = False
     if not fine:
         raise ValueError(
             f"{pointer} is damaged: it must name a folder beside it and the checksum of its "
-            f"{MANIFEST}; the checkpoints beside it have not been touched"
+            f"{MANIFEST}; the folders beside it have not been touched"
         )
-    data = read(place / MANIFEST)
+    data = read(folder / name / MANIFEST)
     if digest(data) != right:
-        raise ValueError(f"{place / MANIFEST} is damaged: its checksum is not what {pointer} says")
-    return place, json.loads(data)
+        raise ValueError(
+            f"{folder / name / MANIFEST} is damaged: its checksum is not what {pointer} says; "
+            "nothing was loaded"
+        )
+    return folder / name, json.loads(data)
 
 
-def read(path: Path, start: int = 0, size: int | None = None) -> bytes:
+def read(path: Path, start: int = 0, size: int = -1) -> bytes:
     """A file's bytes, or some of them; no link is followed."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        file.seek(start)
-        return file.read() if size is None else file.read(size)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            file.seek(start)
+            return file.read(size)
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing; nothing was loaded") from None
 
 
 def read_part(place: Path, name: str, start: int, size: int, right: str) -> bytes:
@@ -137,10 +151,7 @@ def read_part(place: Path, name: str, start: int, size: int, right: str) -> byte
     path = place / name
     if not FILE.fullmatch(name):
         raise ValueError(f"{place / MANIFEST} names a file {name!r}, must name those beside it")
-    try:
-        data = read(path, start, size)
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing; nothing was loaded") from None
+    data = read(path, start, size)
     if len(data) < size:
         raise ValueError(
             f"{path} is cut short: it has {path.stat().st_size:,} bytes, must have "

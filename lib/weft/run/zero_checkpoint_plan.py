@@ -5,7 +5,6 @@ parts of those on the disk a rank needs. Its own planners take whole tensors and
 own storage keeps a pickle; ours take parts, and keep bytes and JSON.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from weft.run.zero_checkpoint_files import create, digest, read_part, write
+from weft.run.zero_checkpoint_files import create, digest, read_part
 from weft.run.zero_checkpoint_state import Part
 
 
@@ -89,19 +88,21 @@ class WriteFiles(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: DefaultSavePlanner) -> Future:
         """Write the parts one behind the other; they are on the disk when this returns."""
-        results, at = [], 0
-        with create(self.place / self.name) if plan.items else open(os.devnull, "wb") as file:
-            for item in plan.items:
-                data = _bytes(planner.resolve_data(item).detach().cpu().contiguous())
-                write(file, data)
-                where = self.name, at, len(data), digest(data)
-                results.append(WriteResult(item.index, len(data), where))
-                at += len(data)
-            if plan.items:
-                os.fsync(file.fileno())
+        results = self._write(plan.items, planner) if plan.items else []
         done: Future = Future()
         done.set_result(results)
         return done
+
+    def _write(self, items: list[WriteItem], planner: DefaultSavePlanner) -> list[WriteResult]:
+        results, at = [], 0
+        with create(self.place / self.name) as write:
+            for item in items:
+                data = _bytes(planner.resolve_data(item).detach().cpu().contiguous())
+                write(data)
+                where = self.name, at, len(data), digest(data)
+                results.append(WriteResult(item.index, len(data), where))
+                at += len(data)
+        return results
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Take down where each part is."""

@@ -21,10 +21,10 @@ from weft.run.zero_stages import Zero2, remove
 
 
 class Unit(Bucket):
-    """A bucket whose row of weights is there only while it is gathered; `home` is kept.
+    """A bucket whose row of weights is there while it is needed; `home` is kept.
 
-    What autograd keeps of the weights are views of the row. The row's memory goes and comes back
-    under them, so they need not be told.
+    What autograd keeps of the weights are views of the row. The row's memory goes and
+    comes back under them, so they need not be told.
     """
 
     here = False  # the parameters look into the row
@@ -51,14 +51,15 @@ class Unit(Bucket):
 class Zero3(Zero2):
     """Stage 3: a rank keeps the weights of its share alone.
 
-    A unit is a child of the module, with the parameters that no other child has. Its weights are
-    gathered before its forward and freed after it, and so for its backward; while it computes,
-    the next unit's are on their way, so that two are there at a time. Which is next, the last
-    forward has shown. Parameters of the module itself, and those that children share, are there
-    from its first to its last unit. All ranks run the same units in the same order.
+    A unit is a child of the module, with the parameters that no other child has. Its
+    weights are gathered before its forward and freed after it, and so for its
+    backward; while it computes, the next unit's are on their way, so that two are
+    there at a time. Which is next, the last forward has shown. Parameters of the
+    module itself, and those that children share, are there from its first to its last
+    unit. All ranks run the same units in the same order.
     """
 
-    stage, bucket = 3, Unit
+    stage, kind = 3, Unit
 
     def parts(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
         self.modules, self._order, self._next, self._last = [], [], {}, {}
@@ -72,11 +73,11 @@ class Zero3(Zero2):
     # --- weights that come and go -----------------------------------------------------------------
 
     def need(self, unit: Unit, following: Unit | None = None) -> None:
-        """Wait until a unit's weights are there, and have the following one's on their way."""
-        for other in self.buckets:
-            if other.coming is not None and other is not unit:  # another was expected
-                self.close(other)
+        """Wait until a unit's weights are there; have the next one's on their way."""
         if not unit.here:
+            for other in self.buckets:
+                if other.coming is not None and other is not unit:
+                    self.close(other)  # the order has changed
             self._fetch(unit)
             unit.coming.result()
             unit.show(unit.looks)
@@ -103,7 +104,7 @@ class Zero3(Zero2):
         return output
 
     def before_forward(self, unit: Unit) -> None:
-        """Have its weights; in backward, where a checkpoint computes again, nothing comes next."""
+        """Have its weights, and the next; not so where a checkpoint computes again."""
         if self._running or self.modules[self.buckets.index(unit)] is self.module:
             self.need(unit)
         else:
@@ -111,7 +112,7 @@ class Zero3(Zero2):
             self.need(unit, self._next.get(unit))
 
     def after_forward(self, unit: Unit, output: Any) -> None:
-        """Free its weights, and have them back when the output's gradient arrives."""
+        """Free its weights until the output's gradient arrives."""
         if not unit.backward:
             self.close(unit)
         back = WeakMethod(self.before_backward)
@@ -120,7 +121,7 @@ class Zero3(Zero2):
                 tensor.register_hook(partial(_call, back, unit))
 
     def before_backward(self, unit: Unit, gradient: Tensor) -> None:
-        """The output's gradient is there: have the weights, and those of the unit before it."""
+        """The output's gradient is there: have the weights, and the unit's before."""
         self._begin()
         unit.backward = True
         self.need(unit, self._last.get(unit))
@@ -164,7 +165,7 @@ class Zero3(Zero2):
 
 
 def owned(module: nn.Module, named: Sequence[Named]) -> Iterator[tuple[nn.Module, list[Named]]]:
-    """Each child with the trained parameters that are its own, the last first; then the module.
+    """Each child with the trained parameters of its own, the last first; then the module.
 
     Children that only hold others, and those of a Sequential, are looked into.
     """
@@ -173,7 +174,7 @@ def owned(module: nn.Module, named: Sequence[Named]) -> Iterator[tuple[nn.Module
     for child in children:
         for parameter in child.parameters():
             users.setdefault(id(parameter), []).append(child)
-    for child in reversed([*([module]), *children]):
+    for child in reversed([module, *children]):
         own = [
             (name, parameter)
             for name, parameter in reversed(named)
@@ -198,7 +199,7 @@ def _children(module: nn.Module) -> Iterator[nn.Module]:
 def resize(row: Tensor, numel: int) -> None:
     """Give a row's memory back, or get it again, under all that look into it.
 
-    It is torch's operation for this, which meters can see.
+    This is the operation by which torch does it where meters can see it.
     """
     torch.ops.inductor.resize_storage_bytes_(row, numel * row.element_size())
 

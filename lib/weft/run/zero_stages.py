@@ -36,14 +36,15 @@ BUCKET = 2**21  # elements
 
 
 class DataParallel:
-    """Stage 0: every rank keeps everything and takes every step; gradients are averaged.
+    """Stage 0: every rank keeps everything and takes every step.
 
-    A bucket's mean is taken on the lane as soon as backward has brought all its gradients,
-    while backward goes on. Buckets are sent in one order on all ranks, whatever the order in
-    which gradients come, and those that lack some when backward ends have zeros there.
+    A bucket's mean is taken on the lane as soon as backward has brought all its
+    gradients, while backward goes on. Buckets are sent in one order on all ranks,
+    whatever the order in which gradients come, and those that lack some when backward
+    ends have zeros there.
     """
 
-    stage, bucket = 0, Bucket
+    stage, kind = 0, Bucket
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class DataParallel:
         pieces = [piece.parameter for piece in self.pieces()]
         nothing = nn.Parameter(self.buckets[0].weights.new_empty(0))
         self.optimizer = check_optimizer(optimizer, pieces or [nothing])
-        self.update = Update(self.optimizer, self.buckets, group, scaler, unused)
+        self.update = Update(self.optimizer, self.buckets, group, scaler, self.stage > 0, unused)
         self._sending = self._due = True  # _due: a gradient is not yet averaged
         self._running, self._sent, self._tickets = False, 0, []
         self._listen()
@@ -81,14 +82,14 @@ class DataParallel:
         """A bucket with rank 0's weights in its row, and this rank's pieces of it."""
         row = torch.cat([parameter.detach().flatten() for _, parameter in named])
         broadcast(row, self.lane.group)
-        return self.bucket(named, self.keeps(len(row)), row, self.dtype)
+        return self.kind(named, self.keeps(len(row)), row, self.dtype)
 
     def keeps(self, numel: int) -> range:
         """Which elements of a row this rank's optimizer has."""
         return range(numel)
 
     def open(self, bucket: Bucket) -> None:
-        """Make a bucket ready for gradients; if it holds a mean, each rank brings its part."""
+        """Make a bucket ready for gradients; of a mean, each rank brings a part."""
         if bucket.mine is not None:
             bucket.gradients /= self.n
             bucket.mine = None
@@ -178,7 +179,7 @@ class DataParallel:
         finalize(self, remove, handles)
 
     def _take(self, bucket: Bucket, i: int, parameter: nn.Parameter) -> None:
-        """A gradient is there: put it into the row, and send the rows that are ready."""
+        """A gradient is there: into the row with it; send the rows that are ready."""
         check_gradient(bucket.names[i], parameter.grad)
         self._begin()
         if bucket.missing == len(bucket.names):
@@ -186,7 +187,9 @@ class DataParallel:
         bucket.add(i, parameter.grad, 1 / self.n)
         parameter.grad = None
         if self._sending:
-            while self._sent < len(self.buckets) and not self.buckets[self._sent].missing:
+            for following in self.buckets[self._sent :]:
+                if following.missing:
+                    break
                 self._send()
 
     def _begin(self) -> None:
@@ -230,10 +233,10 @@ class DataParallel:
 
 
 class Zero1(DataParallel):
-    """Stage 1: a rank has the optimizer's state of its share alone, and steps that alone.
+    """Stage 1: a rank has the optimizer's state of its share alone, and steps that.
 
-    Then it needs the mean of that share only, and the others' new weights: an all-reduce is
-    those two halves, so no more is sent than in stage 0.
+    Then it needs the mean of that share only, and the others' new weights: an
+    all-reduce is those two halves, so no more is sent than in stage 0.
     """
 
     stage = 1
@@ -252,16 +255,17 @@ class Zero1(DataParallel):
         bucket.mine = bucket.part(bucket.gradients)
 
     def spread(self) -> None:
-        tickets = [self.lane.submit(self.lane.ring, "all_gather", b.weights) for b in self.buckets]
+        submit, ring = self.lane.submit, self.lane.ring
+        tickets = [submit(ring, "all_gather", bucket.weights) for bucket in self.buckets]
         for ticket in tickets:
             ticket.result()
 
 
 class Zero2(Zero1):
-    """Stage 2: a rank keeps the gradients of its share alone; the row they came in is freed.
+    """Stage 2: a rank keeps the gradients of its share alone, and frees the row.
 
-    So what is accumulated has to be averaged after every microbatch, and `no_sync` changes
-    nothing. Two rows are there at a time: one that is filled and one that is sent.
+    So what is accumulated has to be averaged after every microbatch, and `no_sync`
+    changes nothing. Two rows are there at a time: one that is filled, one that is sent.
     """
 
     stage = 2

@@ -19,8 +19,9 @@ from weft.run.zero_buckets import Bucket
 class Update:
     """An optimizer of the buckets' pieces, and a loss scaler, if there is one.
 
-    With `unused` the ranks tell each other which parameters have a gradient. Without, a mean of
-    nothing but zeros, for a parameter that has no gradient here, is taken for none.
+    `shared` says that a rank has a share of the gradients, as in all stages but 0.
+    With `unused` the ranks tell each other which parameters have a gradient. Without, a
+    mean of nothing but zeros, for a parameter that has no gradient here, is none.
     """
 
     def __init__(
@@ -29,16 +30,17 @@ class Update:
         buckets: Sequence[Bucket],
         group: dist.ProcessGroup,
         scaler: LossScaler | None,
+        shared: bool,
         unused: bool,
     ):
         self.optimizer, self.buckets, self.group = optimizer, buckets, group
-        self.scaler, self.unused = scaler, unused
+        self.scaler, self.shared, self.unused = scaler, shared, unused
         self.device = buckets[0].weights.device
         self.seen = Seen(optimizer, self.device)
         self.rows: list[Tensor] = []  # the gradients, while the pieces have them
 
     def prepare(self) -> None:
-        """Give the pieces their gradients, unscaled, and None where no rank has one."""
+        """Give the pieces their gradients, unscaled; none where no rank has one."""
         if self.rows:
             return
         known = self._known()
@@ -48,8 +50,8 @@ class Update:
             self.rows.append(row)
             parts = row.split([piece.parameter.numel() for piece in bucket.pieces])
             for piece, i, part in zip(bucket.pieces, bucket.holders, parts, strict=True):
-                there = i in bucket.used or bool(part.any() if known is None else known[bucket, i])
-                piece.parameter.grad = part if there else None
+                if i in bucket.used or (part.any() if known is None else known[bucket, i]):
+                    piece.parameter.grad = part
         if self.scaler is not None:
             finite = all(bool(row.isfinite().all()) for row in self.rows)
             self.seen.tell(self._anywhere([not finite])[0])
@@ -77,7 +79,7 @@ class Update:
         """
         self.prepare()
         squares = sum(torch.linalg.vector_norm(row).double() ** 2 for row in self.rows)
-        if any(len(bucket.kept) < bucket.numel for bucket in self.buckets):
+        if self.shared:
             dist.all_reduce(squares, group=self.group)
         norm = math.sqrt(squares)
         shorter = min(1.0, max_norm / (norm + 1e-6))  # torch's clip_grad_norm_
