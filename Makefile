@@ -7,8 +7,8 @@
 VENV ?= .venv
 PORT ?= 8000
 OUT ?= _build/measured
-TOPICS ?= roofline precision collectives pipeline pipeline_search attention hopper_rmse decode \
-    machine_code
+TOPICS ?= roofline precision collectives zero offload pipeline pipeline_search attention \
+    hopper_rmse decode machine_code
 PYTHON ?=
 
 SETUP := sh lib/setup.sh $(VENV)

@@ -41,7 +41,8 @@ def same(a, b):
 
 @pytest.mark.parametrize("place", ["disk", "memory"])
 def test_every_dtype_and_shape_comes_back(tmp_path, place):
-    folder = tmp_path if place == "disk" else f"/dev/shm/weft-test-{os.getpid()}"
+    shared = place == "memory" and os.path.isdir("/dev/shm")  # tmpfs, on Linux
+    folder = f"/dev/shm/weft-test-{os.getpid()}" if shared else tmp_path
     shapes = ((), (0,), (1,), (3, 0, 2), (5, 7), (KIB, 3), (21, 4096), (70_001,))
     given = {
         f"{dtype}{i}".replace("torch.", ""): made(shape, dtype, i)
@@ -59,7 +60,7 @@ def test_every_dtype_and_shape_comes_back(tmp_path, place):
                 store.prefetch(name)
             assert all(same(store.read(name), tensor) for name, tensor in given.items())
     finally:
-        if place == "memory":
+        if shared:
             for name in os.listdir(folder):
                 os.unlink(f"{folder}/{name}")
             os.rmdir(folder)
@@ -222,6 +223,7 @@ def test_the_budget_is_kept(tmp_path):
         assert same(store.read("big", into=torch.empty_like(big)), big)
         for i in range(20):
             store.prefetch(f"s{i}")  # as far as there is room
+        assert same(store.read("s19"), small)  # which has none, unless others give it up
         assert all(same(store.read(f"s{i}"), small) for i in range(20))
         assert 4 * padded(small) <= store.peak <= MIB
         with pytest.raises(ValueError, match=r"budget is 1048576 bytes, must be at least 8388608"):
@@ -236,7 +238,7 @@ def test_the_budget_is_kept(tmp_path):
         assert store.held == padded(small) and same(view, small[3:])
         assert same(store.read("s5"), small)
     assert same(view, small[3:])  # also when all is closed
-    assert store.read_bytes == big.nbytes + 26 * small.nbytes
+    assert big.nbytes + 27 * small.nbytes <= store.read_bytes <= big.nbytes + 32 * small.nbytes
     assert store.written_bytes == big.nbytes + 20 * small.nbytes
 
 

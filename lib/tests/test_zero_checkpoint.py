@@ -112,6 +112,9 @@ class TestFiles:
         kept = sum(len(piece[2]) for piece in ranks[0][1])
         assert size == 3 * 4 * kept + 8 + 4 * 5 + 4 * 5
 
+    def test_the_optimizers_settings_come_back(self, tmp_path):
+        launch(alone, 1, str(tmp_path), settings)
+
     def test_only_the_last_is_kept(self, tmp_path):
         (tmp_path / "mine.txt").write_text("not a checkpoint")
         launch(alone, 1, str(tmp_path), save_twice)
@@ -124,6 +127,16 @@ class TestFiles:
 def alone(world, folder, do):
     """Do something with a Zero on one rank."""
     return do(folder, made(world, 1))
+
+
+def settings(folder, zero):
+    (group,) = zero.optimizer.param_groups
+    before = {key: value for key, value in group.items() if key != "params"}
+    group["lr"] = 0.125
+    save(folder, zero, 1)
+    group |= {"lr": 7.0, "betas": (0.0, 0.0), "weight_decay": 3.0}
+    load(folder, zero)
+    assert {key: value for key, value in group.items() if key != "params"} == before | {"lr": 0.125}
 
 
 def save_twice(folder, zero):

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo  # launch then has it loaded once, and not each rank
-from zero_checkpoint_cases import made
+from zero_checkpoint_cases import made, strike
 
 from weft.run.world import RankFailed, launch
 from weft.run.zero_checkpoint import load, save
-
-TOUCHING = ("open", "write", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir")
 
 
 def fill(zero, step):
@@ -47,26 +45,6 @@ def fill_alone(zero, step):
     for piece in zero.pieces():
         piece.parameter.data.fill_(step)
         zero.optimizer.state[piece.parameter] = {"seen": torch.full_like(piece.parameter, step)}
-
-
-def strike(count):
-    """Be killed when the disk is touched for the `count`-th time; a write gets half through."""
-    touched = 0
-
-    def before(name, call):
-        def instead(*arguments, **named):
-            nonlocal touched
-            touched += 1
-            if touched == count:
-                if name == "write":
-                    call(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **named)
-
-        return instead
-
-    for name in TOUCHING:
-        setattr(os, name, before(name, getattr(os, name)))
 
 
 def child(do, seconds=None):
@@ -140,7 +118,7 @@ class TestKilled:
         assert found[-1] > 10
         assert names == ["latest", f"step-{found[-1] + 1:08d}"]
 
-    @pytest.mark.parametrize(("rank", "count"), [(1, 2), (2, 3), (0, 1), (0, 12)])
+    @pytest.mark.parametrize(("rank", "count"), [(1, 2), (0, 12)])
     def test_one_rank_of_three(self, tmp_path, rank, count):
         launch(several, 3, str(tmp_path), 1, None, 0)
         with pytest.raises(RankFailed, match=rf"rank {rank} of 3: .*(SIGKILL|killed|signal 9)"):

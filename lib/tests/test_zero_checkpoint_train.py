@@ -56,7 +56,7 @@ class TestGoesOn:
             [*torchrun, str(script), str(HERE), *WORDS, *more],
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=240,
         )
         assert ran.returncode == 0, ran.stderr
         assert f"{tmp_path / 'kept'} had 2 steps, 4 were left" in ran.stdout
@@ -86,7 +86,7 @@ from weft import cli
 from weft.run import zero_train
 
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    from test_zero_checkpoint_killed import strike
+    from zero_checkpoint_cases import strike
 
     whole = zero_train.save
 

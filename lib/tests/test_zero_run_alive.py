@@ -33,6 +33,7 @@ def tower(dtype=torch.float32) -> nn.Sequential:
 
 def measured(world, stage: int, dtype=None) -> dict[str, int]:
     """Bytes that a rank has made and still has: after a step, with gradients, and at most."""
+    gc.freeze()  # what is there already takes long to look through
     x = torch.ones(BATCH, WIDTH)
     with live() as meter:
         zero = Zero(tower(), ADAM, stage, world, bucket=2 * LAYER, dtype=dtype)

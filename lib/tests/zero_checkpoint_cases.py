@@ -1,5 +1,7 @@
 """What the tests of ZeRO's checkpoints run on ranks."""
 
+import os
+import signal
 from pathlib import Path
 
 import torch
@@ -7,6 +9,8 @@ from torch import Tensor, nn
 
 from weft.run.world import World
 from weft.run.zero import DataParallel, Zero
+
+TOUCHING = ("open", "write", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir")
 
 
 class Model(nn.Module):
@@ -114,3 +118,23 @@ def refused(world: World, folder: str, stage: int, **how) -> tuple[str, bool]:
     except ValueError as error:
         return str(error), (weights(zero), pieces(zero)) == before
     return "", False
+
+
+def strike(count):
+    """Be killed when the disk is touched for the `count`-th time; a write gets half through."""
+    touched = 0
+
+    def before(name, call):
+        def instead(*arguments, **named):
+            nonlocal touched
+            touched += 1
+            if touched == count:
+                if name == "write":
+                    call(arguments[0], arguments[1][: len(arguments[1]) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments, **named)
+
+        return instead
+
+    for name in TOUCHING:
+        setattr(os, name, before(name, getattr(os, name)))

@@ -33,8 +33,8 @@ class Sizes(NamedTuple):
     config: Config = Config(layers=6, width=256, heads=4, seq=64)
     batch: int = 4
     warmup: int = 2
-    repeats: int = 12
-    rounds: int = 5
+    repeats: int = 10
+    rounds: int = 4
 
 
 FULL = Sizes()
@@ -48,16 +48,15 @@ def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
     ranks = torch.cuda.device_count() if device == "cuda" else 2
     rounds = []
     for done in range(sizes.rounds):
-        progress(done / sizes.rounds, 1.0, f"steps of {ranks} ranks, ours and torch's")
-        rounds.append(launch(_compare_all, ranks, sizes, timeout=1800)[0])
+        progress(0.9 * done / sizes.rounds, 1.0, f"steps of {ranks} ranks, ours and torch's")
+        rounds.append(launch(_all_times, ranks, sizes, timeout=1800)[0])
+    progress(0.9, 1.0, "bytes alive, ours and torch's")
+    peaks = launch(_all_peaks, ranks, sizes, timeout=1800)[0]
     timed, kept = [], []
     for stage, peer in PEERS.items():
-        name = f"stage {stage}"
-        times = [[t for r in rounds for t in r["times"][stage][who]] for who in (0, 1)]
-        timed += _both(name, peer, "s", *times)
-        kept += _both(
-            name, peer, "B", *([r["peaks"][stage][who] for r in rounds] for who in (0, 1))
-        )
+        times = [[t for r in rounds for t in r[stage][who]] for who in (0, 1)]
+        timed += _both(f"stage {stage}", peer, "s", *times)
+        kept += _both(f"stage {stage}", peer, "B", *([peak] for peak in peaks[stage]))
     config = sizes.config
     what = f"{config.layers} blocks of width {config.width}, float32, ranks: {ranks}"
     titles = {
@@ -82,10 +81,12 @@ def _both(name: str, peer: str, unit: str, ours: list, theirs: list) -> list[Res
 # --- on a rank ------------------------------------------------------------------------------------
 
 
-def _compare_all(world: World, sizes: Sizes) -> dict[str, dict]:
-    times = {stage: _times(world, stage, sizes) for stage in PEERS}
-    peaks = {stage: _peaks(world, stage, sizes) for stage in PEERS}
-    return {"times": times, "peaks": peaks}
+def _all_times(world: World, sizes: Sizes) -> dict[int, tuple[list[float], list[float]]]:
+    return {stage: _times(world, stage, sizes) for stage in PEERS}
+
+
+def _all_peaks(world: World, sizes: Sizes) -> dict[int, list[int]]:
+    return {stage: _peaks(world, stage, sizes) for stage in PEERS}
 
 
 def _times(world: World, stage: int, sizes: Sizes) -> tuple[list[float], list[float]]:
@@ -101,7 +102,7 @@ def _times(world: World, stage: int, sizes: Sizes) -> tuple[list[float], list[fl
     return times
 
 
-def _peaks(world: World, stage: int, sizes: Sizes) -> list[float]:
+def _peaks(world: World, stage: int, sizes: Sizes) -> list[int]:
     """The most bytes alive on the fullest rank, from the model's making on, over three steps."""
     found = []
     for make in (ours, theirs):

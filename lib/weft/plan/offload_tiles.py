@@ -4,17 +4,18 @@ from weft.plan.arguments import counts, sizes
 
 
 def tile_bytes(inputs: int, outputs: int, tiles: int = 1, size: int = 2) -> int:
-    """The least bytes that a device holds of a linear layer while it works on its largest tile.
+    """The least bytes that a device holds of a layer while it works on a tile.
 
     A tile is a slice of the outputs: its weights, and in the backward pass as many
     gradients, of `size` bytes each. The parts are as even as they can be. For the
     matrix of 4 D outputs, whole, that is ZeRO-Infinity's working memory, 4 D 4 D.
     Rajbhandari et al. 2021, sections 3 and 5.1.3 (memory-centric tiling).
 
-    >>> tile_bytes(65536, 4 * 65536) / 2**30, tile_bytes(65536, 4 * 65536, tiles=16) / 2**30
-    (64.0, 4.0)
+    >>> [tile_bytes(65536, 4 * 65536, tiles) / 2**30 for tiles in (1, 16)]
+    [64.0, 4.0]
     """
-    inputs, outputs, tiles, size = sizes(inputs=inputs, outputs=outputs, tiles=tiles, size=size)
+    inputs, outputs = sizes(inputs=inputs, outputs=outputs)
+    tiles, size = sizes(tiles=tiles, size=size)
     if tiles > outputs:
         raise ValueError(f"tiles is {tiles}, must be at most the {outputs} outputs")
     return 2 * size * inputs * -(-outputs // tiles)

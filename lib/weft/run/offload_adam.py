@@ -72,15 +72,15 @@ def update(
 ) -> None:
     """One step of Adam in place, the `steps`-th of each master.
 
-    The work is torch's own fused loop, which touches each number once, so it goes at
-    the speed of memory: 7 numbers moved for each element.
+    The work is torch's own fused loop, which touches each number once, so it goes
+    at the speed of memory: 7 numbers moved for each element.
     """
     counts = [torch.tensor(float(step - 1)) for step in steps]
     how = dict(how)
     beta1, beta2 = how.pop("betas")
     adam(
-        list(masters), list(gradients), list(means), list(squares), [], counts, fused=True,
-        beta1=beta1, beta2=beta2, amsgrad=False, maximize=False, **how,
+        list(masters), list(gradients), list(means), list(squares), [], counts,
+        fused=True, beta1=beta1, beta2=beta2, amsgrad=False, maximize=False, **how,
     )  # fmt: skip
 
 
@@ -196,10 +196,10 @@ class StreamingAdam(Optimizer):
         return loss
 
     def _stream(self, work: Callable[[Tensor, list[Part]], bool]) -> None:
-        """Read every piece, ahead of the work on it, and write it behind, if it changed.
+        """Read every piece ahead of the work on it; write it behind, if it changed.
 
-        The next piece waits for room where there is none, the one after it does not:
-        it is there so that the disk has always something to do.
+        The next piece waits for room where there is none, the one after it does
+        not: it is there so that the disk has always something to do.
         """
         names = [self._file(i) for i in range(len(self._pieces))]
         for i, (_, parts) in enumerate(self._pieces):

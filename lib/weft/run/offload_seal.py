@@ -14,7 +14,7 @@ SECTOR, BLOCK = 512, 2**16  # bytes under one sum, and under one CRC
 
 
 def digests(data: Tensor) -> list[int]:
-    """The CRC of the sums of every block of 64 KiB; bytes, as many as whole sectors.
+    """The CRC of the sums of every block of 64 KiB; `data` are whole sectors of bytes.
 
     What is cut at multiples of a block can be digested in any order, by any thread.
 

@@ -29,7 +29,7 @@ class State:
         return file_name(self._serial, name)
 
     def commit(self, tensors: dict[str, Entry], notes: dict[str, Any]) -> list[str]:
-        """Make these the state; the files that it does not need, and `remove` may take away."""
+        """Make these the state; the files that it does not need, for `remove`."""
         content = Content(tensors, deepcopy(notes), self._serial)
         try:
             data = packed(content)

@@ -22,7 +22,7 @@ from weft.nn.transformer import Block, Config, Embedding, Head, loss
 from weft.plan.arguments import sizes
 from weft.run.offload import Store
 from weft.run.offload_layers import Streamed
-from weft.run.train import BOOK
+from weft.run.text import read_text, windows
 
 MIB = 2**20
 COPIES = 4  # numbers kept for each weight: itself, its gradient, its two moments
@@ -67,14 +67,10 @@ def layers(config: Config) -> Iterator[nn.Module]:
 
 def batches(task: Task, text: bytes) -> Iterator[tuple[Tensor, Tensor]]:
     """For each step bytes and the bytes that follow, [B, T] each."""
-    data, T = torch.frombuffer(bytearray(text), dtype=torch.uint8).long(), task.config.seq
-    if len(data) <= T:
-        raise ValueError(f"text has {len(data)} bytes, must have more than seq = {T}")
-    dice = torch.Generator().manual_seed(task.seed)
+    found = windows(text, task.config.seq, (task.batch,), task.seed)
     for _ in range(task.steps):
-        starts = torch.randint(len(data) - T, (task.batch, 1), generator=dice)
-        windows = data[starts + torch.arange(T + 1)]
-        yield windows[:, :-1], windows[:, 1:]
+        window = next(found)
+        yield window[:, :-1], window[:, 1:]
 
 
 Report = Callable[[int, float], None]
@@ -163,7 +159,7 @@ def resident(peak: bool = False) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """`weft run offload …`: train, print losses as they come, and what was read and written."""
     options = _parser().parse_args(argv)
-    task, text = _task(options), _text(options.text)
+    task, text = _task(options), read_text(options.text)
     next(batches(task, text))
     told = (lambda *_: None) if options.json else _say
     if options.in_memory:
@@ -233,16 +229,6 @@ def _task(options: argparse.Namespace) -> Task:
     config = Config(options.layers, options.width, options.heads, seq=options.seq)
     keys = ("steps", "batch", "rate", "seed")
     return Task(config, **{key: getattr(options, key) for key in keys})
-
-
-def _text(path: Path | None) -> bytes:
-    """The bytes of a file, or of this book's chapters one after the other."""
-    if path:
-        return path.read_bytes()
-    chapters = sorted(BOOK.glob("*.md"))
-    if not chapters:
-        raise ValueError("the book's chapters are not beside this library: name a --text FILE")
-    return b"".join(chapter.read_bytes() for chapter in chapters)
 
 
 if __name__ == "__main__":

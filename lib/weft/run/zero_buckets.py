@@ -16,8 +16,9 @@ Named = tuple[str, nn.Parameter]
 class Piece(NamedTuple):
     """What this rank's optimizer holds of a parameter of the module.
 
-    `name` is the parameter's full name in the module; `parameter` is flat, one dim, and begins at
-    element `start` of the flattened parameter. Where weights have a master copy, it is of that.
+    `name` is the parameter's full name in the module; `parameter` is flat, one dim,
+    and begins at element `start` of the flattened parameter. Where weights have a
+    master copy, it is of that.
     """
 
     name: str
@@ -26,11 +27,11 @@ class Piece(NamedTuple):
 
 
 class Bucket:
-    """Some parameters, one behind the other in a row; of the row, this rank keeps `kept`.
+    """Some parameters, one behind the other in a row; of it, this rank keeps `kept`.
 
-    `weights` is the row that the module computes with, and `home` what is kept of it;
-    `masters` is a finer copy of that, if there is one. `gradients` is the row of this
-    rank's own gradients while there is one, and `mine` what is kept of the mean.
+    `weights` is the row that the module computes with, and `home` what is kept of
+    it; `masters` is a finer copy of that, if there is one. `gradients` is the row of
+    this rank's own gradients while there is one, and `mine` what is kept of the mean.
     """
 
     def __init__(self, named: Sequence[Named], kept: range, row: Tensor, dtype: torch.dtype | None):

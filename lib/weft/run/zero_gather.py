@@ -23,8 +23,8 @@ from weft.run.zero_stages import Zero2, remove
 class Unit(Bucket):
     """A bucket whose row of weights is there while it is needed; `home` is kept.
 
-    What autograd keeps of the weights are views of the row. The row's memory goes and
-    comes back under them, so they need not be told.
+    What autograd keeps of the weights are views of the row. The row's memory goes
+    and comes back under them, so they need not be told.
     """
 
     here = False  # the parameters look into the row
@@ -51,12 +51,12 @@ class Unit(Bucket):
 class Zero3(Zero2):
     """Stage 3: a rank keeps the weights of its share alone.
 
-    A unit is a child of the module, with the parameters that no other child has. Its
-    weights are gathered before its forward and freed after it, and so for its
+    A unit is a child of the module, with the parameters that no other child has.
+    Its weights are gathered before its forward and freed after it, and so for its
     backward; while it computes, the next unit's are on their way, so that two are
     there at a time. Which is next, the last forward has shown. Parameters of the
-    module itself, and those that children share, are there from its first to its last
-    unit. All ranks run the same units in the same order.
+    module itself, and those that children share, are there from its first to its
+    last unit. All ranks run the same units in the same order.
     """
 
     stage, kind = 3, Unit
@@ -73,7 +73,7 @@ class Zero3(Zero2):
     # --- weights that come and go -----------------------------------------------------------------
 
     def need(self, unit: Unit, following: Unit | None = None) -> None:
-        """Wait until a unit's weights are there; have the next one's on their way."""
+        """Wait until a unit's weights are there; have the next's on their way."""
         if not unit.here:
             for other in self.buckets:
                 if other.coming is not None and other is not unit:
@@ -104,7 +104,7 @@ class Zero3(Zero2):
         return output
 
     def before_forward(self, unit: Unit) -> None:
-        """Have its weights, and the next; not so where a checkpoint computes again."""
+        """Have its weights, and the next's; those not where it is computed again."""
         if self._running or self.modules[self.buckets.index(unit)] is self.module:
             self.need(unit)
         else:
@@ -121,7 +121,7 @@ class Zero3(Zero2):
                 tensor.register_hook(partial(_call, back, unit))
 
     def before_backward(self, unit: Unit, gradient: Tensor) -> None:
-        """The output's gradient is there: have the weights, and the unit's before."""
+        """The output's gradient is there: have the weights, and the last unit's."""
         self._begin()
         unit.backward = True
         self.need(unit, self._last.get(unit))

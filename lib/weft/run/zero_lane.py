@@ -29,13 +29,13 @@ Job = tuple[Future, AbstractContextManager, Callable[[], None]]
 class Lane:
     """Does what it is given, in order, in a thread of its own, until it is dropped.
 
-    It talks over a group of its own, so that what others send between the same ranks
-    at the same time is not mixed up with it. What it sends and makes is counted by the
-    meters of the thread that gave it the work. After a failure, all later work fails in
-    the same way. The thread keeps no process alive.
+    It talks over a group of its own, so that what others send between the same
+    ranks at the same time is not mixed up with it. What it sends and makes is
+    counted by the meters of the thread that gave it the work. After a failure, all
+    later work fails in the same way. The thread keeps no process alive.
 
     On a GPU its kernels and messages queue up behind the computation's, on the same
-    stream: what is sent is right, but not beside it. Tried with gloo only.
+    stream: what is sent is right, but not sent beside it. Tried with gloo only.
     """
 
     def __init__(self, group: dist.ProcessGroup):
@@ -44,13 +44,13 @@ class Lane:
         finalize(self, self._jobs.put, None)
 
     def submit(self, job: Callable[..., None], *arguments: object) -> Future:
-        """Queue some work; the ticket's `result()` waits for it, and raises what it did."""
+        """Queue some work; the ticket's `result()` waits for it, or raises."""
         ticket: Future = Future()
         self._jobs.put((ticket, meters(), partial(job, *arguments)))
         return ticket
 
     def ring(self, op: str, row: Tensor) -> None:
-        """A collective on a row, in place; its pieces are what `share` deals out."""
+        """A collective on a row, in place; its pieces are as `share` deals out."""
         n = self.group.size()
         held = dict(enumerate(row.split(pieces(row.numel(), n))))
         run(_steps(op, n), held, self.group)

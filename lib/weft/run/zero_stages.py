@@ -40,8 +40,8 @@ class DataParallel:
 
     A bucket's mean is taken on the lane as soon as backward has brought all its
     gradients, while backward goes on. Buckets are sent in one order on all ranks,
-    whatever the order in which gradients come, and those that lack some when backward
-    ends have zeros there.
+    whatever the order in which gradients come, and those that lack some when
+    backward ends have zeros there.
     """
 
     stage, kind = 0, Bucket
@@ -79,7 +79,7 @@ class DataParallel:
             yield [named[i] for i in indices]
 
     def lay(self, named: list[Named]) -> Bucket:
-        """A bucket with rank 0's weights in its row, and this rank's pieces of it."""
+        """A bucket with rank 0's weights in its row, and this rank's pieces."""
         row = torch.cat([parameter.detach().flatten() for _, parameter in named])
         broadcast(row, self.lane.group)
         return self.kind(named, self.keeps(len(row)), row, self.dtype)
@@ -105,13 +105,13 @@ class DataParallel:
     # --- a step, as every stage takes it ----------------------------------------------------------
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """The module's output; floating inputs are rounded to `dtype` if there is one."""
+        """The module's output; floating inputs are rounded to `dtype`, if any."""
         inputs = [self._fit(x) for x in inputs]
         return self.module(*inputs, **{name: self._fit(x) for name, x in named.items()})
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes within add up here and send nothing, until one outside sends all."""
+        """Backward passes within add up here; one outside, or a step, sends all."""
         before, self._sending = self._sending, False
         try:
             yield
@@ -119,13 +119,13 @@ class DataParallel:
             self._sending = before
 
     def step(self) -> None:
-        """Move the weights by the mean of all gradients; skipped if one of them overflowed."""
+        """Move the weights by the mean of all gradients; not if one overflowed."""
         self._complete()
         self.update.step()
         self.refresh()
 
     def clip(self, max_norm: float) -> float:
-        """Shorten the gradient, all of it together, to `max_norm`; how long it was."""
+        """Shorten the whole gradient to `max_norm`; how long it was."""
         check_positive("max_norm", max_norm)
         self._complete()
         return self.update.clip(max_norm)
@@ -151,11 +151,11 @@ class DataParallel:
     # --- what is in it ----------------------------------------------------------------------------
 
     def pieces(self) -> list[Piece]:
-        """What this rank's optimizer holds of the parameters, in the order of the buckets."""
+        """What this rank's optimizer holds of the parameters, bucket by bucket."""
         return [piece for bucket in self.buckets for piece in bucket.pieces]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The module's, with whole weights, as copies; every rank calls it, and gets all."""
+        """The module's, with whole weights, copied; every rank calls it together."""
         whole = {}
         for bucket in self.buckets:
             with self.whole(bucket):
@@ -170,7 +170,7 @@ class DataParallel:
     # --- gradients on their way -------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Have backward tell of each gradient that is complete, as long as this object lives."""
+        """Have backward tell of each gradient, for as long as this object lives."""
         take, handles = WeakMethod(self._take), []
         for bucket in self.buckets:
             for i, parameter in enumerate(bucket.parameters):
@@ -179,7 +179,7 @@ class DataParallel:
         finalize(self, remove, handles)
 
     def _take(self, bucket: Bucket, i: int, parameter: nn.Parameter) -> None:
-        """A gradient is there: into the row with it; send the rows that are ready."""
+        """A gradient is there: put it into its row; send the rows that are full."""
         check_gradient(bucket.names[i], parameter.grad)
         self._begin()
         if bucket.missing == len(bucket.names):
@@ -255,17 +255,17 @@ class Zero1(DataParallel):
         bucket.mine = bucket.part(bucket.gradients)
 
     def spread(self) -> None:
-        submit, ring = self.lane.submit, self.lane.ring
-        tickets = [submit(ring, "all_gather", bucket.weights) for bucket in self.buckets]
-        for ticket in tickets:
-            ticket.result()
+        lane = self.lane
+        for bucket in self.buckets:
+            ticket = lane.submit(lane.ring, "all_gather", bucket.weights)
+        ticket.result()
 
 
 class Zero2(Zero1):
     """Stage 2: a rank keeps the gradients of its share alone, and frees the row.
 
     So what is accumulated has to be averaged after every microbatch, and `no_sync`
-    changes nothing. Two rows are there at a time: one that is filled, one that is sent.
+    changes nothing. Two rows are there at a time, one being filled and one sent.
     """
 
     stage = 2
@@ -280,7 +280,8 @@ class Zero2(Zero1):
     def reduce(self, bucket: Bucket) -> None:
         before = bucket.mine
         super().reduce(bucket)
-        bucket.mine = bucket.mine.clone() if before is None else before.add_(bucket.mine)
+        mean = bucket.mine
+        bucket.mine = mean.clone() if before is None else before.add_(mean)
         bucket.drop()
 
 

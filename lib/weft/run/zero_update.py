@@ -20,8 +20,8 @@ class Update:
     """An optimizer of the buckets' pieces, and a loss scaler, if there is one.
 
     `shared` says that a rank has a share of the gradients, as in all stages but 0.
-    With `unused` the ranks tell each other which parameters have a gradient. Without, a
-    mean of nothing but zeros, for a parameter that has no gradient here, is none.
+    With `unused` the ranks tell each other which parameters have a gradient.
+    Without, a mean of nothing but zeros, for one that has none here, is none.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class Update:
         Squares add up, so a rank's own sum of them is all it has to tell.
         """
         self.prepare()
-        squares = sum(torch.linalg.vector_norm(row).double() ** 2 for row in self.rows)
+        norms = [torch.linalg.vector_norm(row).double() for row in self.rows]
+        squares = torch.stack(norms).square().sum()
         if self.shared:
             dist.all_reduce(squares, group=self.group)
         norm = math.sqrt(squares)
@@ -88,7 +89,7 @@ class Update:
         return norm
 
     def step(self) -> None:
-        """Let the optimizer step, or skip it where a gradient overflowed on any rank."""
+        """Let the optimizer step, unless a gradient overflowed on any rank."""
         self.prepare()
         if self.scaler is None:
             self.optimizer.step()
@@ -108,8 +109,8 @@ class Update:
 class Seen:
     """The optimizer as a loss scaler should see it on every rank.
 
-    It has one number more, whose gradient is infinite where any rank's are: so all scalers see
-    an overflow that happened in what one rank keeps, and skip the step together.
+    It has one number more, whose gradient is infinite where any rank's are: so all
+    scalers see an overflow in what one rank keeps, and skip the step together.
     """
 
     def __init__(self, optimizer: Optimizer, device: torch.device):
