@@ -37,7 +37,7 @@ def check_places(answers, params, strategy, d):
 def test_places_alone(answers):
     """Places: one device and its host."""
     for params in (1, 1000, 13 * 10**9):
-        for strategy in ("device", "offload", "infinity"):
+        for strategy in ("device", "offload", "infinity-disk"):
             check_places(answers, params, strategy, 1)
 
 
@@ -50,7 +50,7 @@ def test_places_alone(answers):
 def test_places_dealt(answers):
     """Places: many devices share a host's memory and its disk."""
     for d in (2, 3, 16):
-        for strategy in ("device", "offload", "infinity"):
+        for strategy in ("device", "offload", "infinity-disk"):
             check_places(answers, 1000, strategy, d)
 
 

@@ -208,7 +208,7 @@ def test_a_little_too_much_is_shown_too():
 
 
 def test_colours_are_named_in_the_legend():
-    root = parse(levels_svg(5e10, "infinity", MACHINES["DGX-2"]))
+    root = parse(levels_svg(5e10, "infinity-disk", MACHINES["DGX-2"]))
     assert {"weights", "gradients", "optimizer", "does not fit"} <= set(words(root))
     fills = {mark.get("fill") for mark, _ in tips(root)}
     assert fills == {look["fill"] for look in STATE_LOOKS.values()}

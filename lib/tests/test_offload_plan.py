@@ -169,7 +169,7 @@ def test_levels_are_those_of_zero_and_of_deepspeed():
     assert ours["host"].total == 4 * theirs["cpu"].total
     config["zero_optimization"] |= {"stage": 3, "offload_param": {"device": "nvme"}}
     config["zero_optimization"]["offload_optimizer"] = {"device": "nvme"}
-    theirs, ours = places(of_deepspeed(config), 7e9, 4), placed(7e9, "infinity", node)
+    theirs, ours = places(of_deepspeed(config), 7e9, 4), placed(7e9, "infinity-disk", node)
     assert ours["disk"].total == pytest.approx(4 * theirs["nvme"].total)
     assert ours["device"].total == theirs["gpu"].total == 0
 
@@ -192,9 +192,9 @@ def test_what_the_papers_say_fits():
     v100 = MACHINES["one GPU of a DGX-2"]
     assert largest("device", v100) == 2 * 10**9  # PyTorch trained 1.4 of it
     assert largest("offload", v100) == 16 * 10**9 > 13e9  # and ZeRO-Offload 13
-    assert largest("infinity", MACHINES["DGX-2"], recipe=INFINITY) > 1.01e12
+    assert largest("infinity-disk", MACHINES["DGX-2"], recipe=INFINITY) > 1.01e12
     assert largest("infinity-host", MACHINES["DGX-2"]) < 1e11
-    assert largest("infinity", MACHINES["DGX-2"], nodes=32, recipe=INFINITY) > 32e12
+    assert largest("infinity-disk", MACHINES["DGX-2"], nodes=32, recipe=INFINITY) > 32e12
     bare = Node("no host", 1, 32e9, 0, 0, 16e9, 0)
     assert largest("offload", bare) == 0  # there is no host memory to offload to
 
@@ -203,12 +203,12 @@ def test_bytes_over_the_links():
     assert carried("device") == carried("zero3") == {"host": (0, 0), "disk": (0, 0)}
     down, up = carried("offload")["host"]
     assert down + up == 4  # Ren et al. 2021: the least that any strategy of the kind can have
-    paper = carried("infinity", INFINITY)
+    paper = carried("infinity-disk", INFINITY)
     needs = infinity(MODELS["1.01T"], batch=3)
     per = {k: needs.flops / needs.params / v for k, v in needs.intensities.items()}
     assert sum(paper["host"]) == per["weights"] == 8  # 3 times up, gradients down
     assert sum(paper["disk"]) == per["optimizer"] + 8 + 2 + 2  # new weights, gradients once more
-    assert carried("infinity", passes=2)["host"] == (2, 4)
+    assert carried("infinity-disk", passes=2)["host"] == (2, 4)
     assert carried("infinity-host")["disk"] == (0, 0)
 
 
@@ -223,7 +223,7 @@ def test_bytes_over_the_links():
         (lambda: placed(9, "device", MACHINES["DGX-2"], recipe=(2, 2)), "recipe has 2"),
         (lambda: placed(9, "device", MACHINES["DGX-2"], recipe=(2, 2, -1)), "optimizer is -1"),
         (lambda: largest("device", MACHINES["DGX-2"], kept=-1), "kept is -1"),
-        (lambda: carried("infinity", passes=0), "passes is 0"),
+        (lambda: carried("infinity-disk", passes=0), "passes is 0"),
         (lambda: Node("n", 0, 1, 1, 1, 1, 1), "devices is 0"),
         (lambda: Node("n", 1, 1, -1, 1, 1, 1), "host is -1"),
     ],
@@ -333,7 +333,7 @@ def test_a_step_of_adam_moves_what_the_plan_says(tmp_path):
         adam.step()
         moved = store.written_bytes - written, store.read_bytes - read
     # Weights and gradients of 4 bytes each stay in memory here.
-    down, up = (every - 4 - 4 for every in carried("infinity", (4, 4, 12), passes=1)["disk"])
+    down, up = (every - 4 - 4 for every in carried("infinity-disk", (4, 4, 12), passes=1)["disk"])
     assert moved == (down * numel, up * numel) == (12 * numel, 12 * numel)
     assert streamed(-(-numel // piece), 1, 1, 1, 3, 2).alive(12 * piece) == 3 * 12 * piece
 

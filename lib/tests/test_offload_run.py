@@ -183,6 +183,16 @@ def test_nothing_counts_before_it_is_flushed(tmp_path):
     assert len(list(tmp_path.glob("*.bin"))) == 1
 
 
+def test_what_an_ended_program_left_is_removed_and_nothing_else(tmp_path):
+    with Store(tmp_path) as store:
+        store.write("w", torch.ones(3))
+    for name in ("00000099.w.bin", "manifest.json.new", "notes.bin", "00000001.txt"):
+        (tmp_path / name).write_text("mine?")
+    with Store(tmp_path):
+        names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["00000001.txt", "00000001.w.bin", "manifest.json", "notes.bin"]
+
+
 def test_a_store_has_its_folder_alone(tmp_path):
     with Store(tmp_path), pytest.raises(ValueError, match="which another store has open"):
         Store(tmp_path)

@@ -90,10 +90,10 @@ def test_a_new_program_goes_on_and_a_broken_step_is_taken_back(tmp_path):
         with pytest.raises(RuntimeError, match="backward came twice since"):
             loss(model(tokens[:, :-1]), tokens[:, 1:]).backward()
         model.restore()
-        store.flush()
+        assert trained(model, batches[2:3]) == pytest.approx(losses[2:3], rel=1e-12)
     with Store(tmp_path) as store:
         model = Streamed(again, store)
-        assert trained(model, batches[2:]) == pytest.approx(losses[2:], rel=1e-12)
+        assert trained(model, batches[3:]) == pytest.approx(losses[3:], rel=1e-12)
         found = weights(model)
         for key, weight in expected.items():
             torch.testing.assert_close(found[key], weight, rtol=1e-12, atol=1e-12)
@@ -134,7 +134,7 @@ def test_half_weights_have_masters_and_frozen_ones_stay(tmp_path):
     layers, batches = decoder(torch.bfloat16)
     layers[1].norm_mlp.weight.requires_grad_(False)
     with Store(tmp_path) as store:
-        model = Streamed(layers, store, lr=1e-5)
+        model = Streamed(layers, store, lr=1e-2)
         before = weights(model)
         trained(model, batches)
         after = weights(model)

@@ -184,6 +184,8 @@ class TestDamage:
         assert "has again.weight, which the module has not" in told[0]
         assert "has no extra, which the module has" in told[1]
         assert "has last.bias in float32, the optimizer's is in float64" in told[2]
+        assert "has the state of AdamW, the optimizer is of class SGD" in told[3]
+        assert "has 1 groups of parameters, the optimizer has 2" in told[4]
 
     def test_arguments(self, tmp_path):
         launch(alone, 1, str(tmp_path), wrong_arguments)
@@ -191,18 +193,29 @@ class TestDamage:
 
 
 def other_module(folder, zero):
-    """What load says of modules with a parameter less, one more, and another dtype."""
+    """What load says of a parameter less, one more, another dtype, and other optimizers."""
     from weft.run.zero import Zero
 
     told = []
-    for change in (drop, add, lambda module: module.double()):
+    for change, make in (
+        (drop, torch.optim.AdamW),
+        (add, torch.optim.AdamW),
+        (lambda module: module.double(), torch.optim.AdamW),
+        (lambda module: None, momentum),
+        (lambda module: None, two_groups),
+    ):
         module = Model()
         change(module)
-        other = Zero(module, torch.optim.AdamW, 1, zero.update.group)
+        other = Zero(module, make, 1, zero.update.group)
         with pytest.raises(ValueError) as caught:
             load(folder, other)
         told.append(str(caught.value))
     return told
+
+
+def two_groups(parameters):
+    first, *others = parameters
+    return torch.optim.AdamW([{"params": [first]}, {"params": others}])
 
 
 def drop(module):

@@ -105,18 +105,23 @@ def at_random(world, folder, seed, times):
     return found, sorted(path.name for path in Path(folder).iterdir())
 
 
+def only(names, step):
+    """Whether there is one checkpoint, of that step; a try at it may have left its name."""
+    return len(names) == 2 and names[0] == "latest" and names[1].startswith(f"step-{step:08d}")
+
+
 class TestKilled:
     def test_at_every_touch_of_the_disk(self, tmp_path):
         ((found, names),) = launch(at_every_touch, 1, str(tmp_path))
         assert len(found) > 20
         assert found[-1] == len(set(found)) - 1 > 1  # some got through, and none was skipped
         assert found.count(0) > 10  # and some did not
-        assert names == ["latest", f"step-{found[-1]:08d}"]
+        assert only(names, found[-1])
 
     def test_at_random_moments(self, tmp_path):
-        ((found, names),) = launch(at_random, 1, str(tmp_path), 7, 60)
+        ((found, names),) = launch(at_random, 1, str(tmp_path), 7, 40)
         assert found[-1] > 10
-        assert names == ["latest", f"step-{found[-1] + 1:08d}"]
+        assert only(names, found[-1] + 1)
 
     @pytest.mark.parametrize(("rank", "count"), [(1, 2), (0, 12)])
     def test_one_rank_of_three(self, tmp_path, rank, count):

@@ -198,6 +198,23 @@ def test_a_rank_without_a_backward_brings_zeros():
             torch.testing.assert_close(moved, torch.full((2, 2), 0.5))
 
 
+def test_on_an_axis_of_a_grid_the_others_do_not_matter():
+    def work(world):
+        axis, found = world.grid(p=2, d=2).axis("d"), []
+        for stage in range(4):
+            torch.manual_seed(world.rank)  # the first of each axis decides
+            zero = Zero(nn.Linear(3, 1, bias=False), SGD, stage, axis)
+            before = zero.state_dict()["weight"]
+            zero(torch.full((1, 3), float(world.rank))).sum().backward()
+            zero.step()
+            found.append(((before - zero.state_dict()["weight"]) / 0.1).tolist())
+        return found
+
+    for rank, found in enumerate(launch(work, 4)):
+        for moved in found:
+            assert moved[0] == pytest.approx([0.5 if rank < 2 else 2.5] * 3, rel=1e-4)
+
+
 # --- the lane -------------------------------------------------------------------------------------
 
 

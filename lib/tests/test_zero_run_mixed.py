@@ -125,6 +125,24 @@ def test_fewer_elements_than_ranks_clip_together():
     assert launch(work, 3, timeout=30) == [True] * 3
 
 
+def test_a_backward_after_a_look_at_the_norm_still_counts():
+    def work(world):
+        for stage in range(4):
+            ends = []
+            for looks in (False, True):
+                zero = Zero(net(), ADAMW, stage, world, bucket=20, dtype=torch.bfloat16)
+                for step in range(2):
+                    zero(data(step, world.rank)).float().square().mean().backward()
+                    if looks:
+                        zero.clip(1e9)
+                zero.step()
+                ends.append(zero.state_dict().values())
+            assert all(map(torch.equal, *ends)), stage
+        return True
+
+    assert launch(work, 2) == [True] * 2
+
+
 def test_an_optimizer_with_masters_of_its_own_needs_no_dtype():
     def work(world):
         one = net().to(torch.bfloat16)

@@ -14,7 +14,7 @@ def places(params: int, strategy: str, d: int) -> dict[str, float]:
         "device": plain data parallelism, everything on every device
         "offload": ZeRO-Offload: weights on every device; gradients and optimizer dealt out over the
             devices' processes, which keep their shares in the host's memory
-        "infinity": ZeRO-Infinity: everything dealt out, all shares on the disk
+        "infinity-disk": ZeRO-Infinity: everything dealt out, all shares on the disk
     A billion parameters on 4 devices by ZeRO-Offload: 2 GB on each device, 14 GB in the host.
     """
     # BEGIN SOLUTION

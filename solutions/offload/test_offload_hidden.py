@@ -24,7 +24,7 @@ def needs_torch():
 @settings(max_examples=30)
 @given(
     params=st.integers(1, 10**13),
-    strategy=st.sampled_from(["device", "offload", "infinity"]),
+    strategy=st.sampled_from(["device", "offload", "infinity-disk"]),
     d=st.integers(1, 1000),
 )
 def test_places_any(answers, params, strategy, d):

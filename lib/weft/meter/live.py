@@ -11,10 +11,11 @@ from .storage import Storages, new, tensors
 class live(Mode):
     """Within this context, count the bytes of the tensors that operations make: `.peak`, `.now`.
 
-    Counted are storages made by torch operations of this thread and of the backward passes it
-    starts: results, what autograd keeps of them, gradients. A storage counts once however many
-    views it has, from the operation that made it until the last user is gone. What was there
-    before the context, a kernel's scratch memory and the allocator's rounding do not count.
+    Counted are storages made by torch operations of this thread, of the backward passes it starts
+    and of threads that work for it: results, what autograd keeps of them, gradients. A storage
+    counts once however many views it has, from the operation that made it until the last user is
+    gone. What was there before the context, a kernel's scratch memory and the allocator's rounding
+    do not count.
     """
 
     def __init__(self) -> None:

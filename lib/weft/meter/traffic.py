@@ -71,8 +71,8 @@ class traffic(Mode):
 
     op is "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
     "scatter", "all_to_all", "send", "recv" or "barrier", whichever form of it is called; an op
-    that was not called counts 0. A receive and a barrier send 0 bytes. Only the calling thread
-    and the backward passes it starts are watched.
+    that was not called counts 0. A receive and a barrier send 0 bytes. Only the calling thread,
+    the backward passes it starts, and threads that work for it (mode.meters) are watched.
     """
 
     def __init__(self) -> None:

@@ -85,7 +85,7 @@ def bandwidth(
 
 @explored
 def living(
-    machine: str = "DGX-2", strategy: str = "infinity", params: int = 100, nodes: int = 1
+    machine: str = "DGX-2", strategy: str = "infinity-disk", params: int = 100, nodes: int = 1
 ) -> tuple[str, str]:
     """Where a model of `params` billion parameters lives on some nodes, and what the most is."""
     if machine not in tuple(MACHINES):

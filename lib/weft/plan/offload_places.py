@@ -89,7 +89,7 @@ STRATEGIES = MappingProxyType(
         "zero3": Strategy("ZeRO-3, all on devices", 3, "device", "device", "device"),
         "offload": Strategy("ZeRO-Offload", 2, "device", "host", "host"),
         "infinity-host": Strategy("ZeRO-Infinity in host memory", 3, "host", "host", "host"),
-        "infinity": Strategy("ZeRO-Infinity on disk", 3, "disk", "disk", "disk"),
+        "infinity-disk": Strategy("ZeRO-Infinity on disk", 3, "disk", "disk", "disk"),
     }
 )
 
@@ -165,7 +165,7 @@ def carried(
     and the disk alone. All devices of all nodes share these bytes, as they share
     the parameters. Ren et al. 2021, section 3; Rajbhandari et al. 2021, section 4.
 
-    >>> carried("offload"), carried("infinity")
+    >>> carried("offload"), carried("infinity-disk")
     ({'host': (2, 2), 'disk': (0, 0)}, {'host': (2, 6), 'disk': (16, 20)})
     """
     how, (weight, gradient, state) = _known(strategy), _bytes(recipe)

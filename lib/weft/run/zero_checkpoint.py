@@ -36,13 +36,15 @@ class Loaded(NamedTuple):
 def save(folder: str | Path, zero: DataParallel, step: int, extra: Any = None) -> None:
     """Write a checkpoint, in place of the one that is in the folder.
 
-    Every rank calls it, between two steps: gradients are not saved. It has the weights, or their
-    masters, the optimizer's state and settings, the loss scaler's, and rank 0's buffers. `extra`
-    is anything that JSON can hold. The folder has to be one that all ranks can reach.
+    Every rank calls it, between two steps: gradients are not saved. It has the
+    weights, or their masters, the optimizer's state and settings, the loss scaler's,
+    and rank 0's buffers. `extra` is anything that JSON can hold. The folder has to be
+    one that all ranks can reach.
 
-    When it returns, the new checkpoint is on the disk, and the older one gone. If it raises, or
-    is killed at any moment, the older one is whole and is what `load` finds; what was left lying
-    goes with the next save. An OSError names the file, ValueError what does not fit.
+    When it returns, the new checkpoint is on the disk, and the older one gone. If it
+    raises, or is killed at any moment, one of the two is whole and is what `load`
+    finds; what was left lying goes with the next save. An OSError names the file,
+    ValueError what does not fit.
     """
     (step,), folder, group = counts(step=step), Path(folder), zero.update.group
     said = {"step": step, "extra": _first(group, lambda: _plain("extra", extra))}
@@ -50,28 +52,27 @@ def save(folder: str | Path, zero: DataParallel, step: int, extra: Any = None) -
     parts = _each(group, lambda: state.collected(zero))
     place = _first(group, lambda: files.begin(folder, step))
     writer = WriteFiles(place, zero.rank)
-    asked = {"storage_writer": writer, "planner": SaveParts()}
-    _together(group, lambda alone: dcp.save(parts, process_group=group, no_dist=alone, **asked))
+    _together(group, dcp.save, parts, storage_writer=writer, planner=SaveParts())
     _first(group, lambda: files.publish(place, said | {"tensors": writer.tensors}))
 
 
 def load(folder: str | Path, zero: DataParallel) -> Loaded:
-    """Make zero what it was when the folder's checkpoint was saved; the step, and the extra.
+    """Make zero what it was when the folder's checkpoint was saved; step and extra.
 
-    Every rank calls it. The module must have parameters of the same names, shapes and dtype, and
-    the optimizer be of the same kind; how many ranks there are, the stage and the size of buckets
-    are free. Weights and the optimizer's state are the same to the bit.
+    Every rank calls it. The module must have parameters of the same names, shapes and
+    dtype, and the optimizer be of the same class; how many ranks there are, the stage
+    and the size of buckets are free. Weights and the optimizer's state are the same
+    to the bit.
 
-    ValueError says which file is missing, cut short or damaged, or what does not fit; then
-    nothing of zero has changed.
+    ValueError says which file is missing, cut short or damaged, or what does not fit;
+    then nothing of zero has changed.
     """
     folder, group = Path(folder), zero.update.group
     place, manifest = _first(group, lambda: files.opened(folder))
-    tensors = manifest["tensors"]
     _fits(place, zero, manifest)
-    parts = state.wanted(zero, tensors)
-    asked = {"storage_reader": ReadFiles(place, tensors), "planner": LoadParts()}
-    _together(group, lambda alone: dcp.load(parts, process_group=group, no_dist=alone, **asked))
+    parts = state.wanted(zero, manifest["tensors"])
+    reader = ReadFiles(place, manifest["tensors"])
+    _together(group, dcp.load, parts, storage_reader=reader, planner=LoadParts())
     state.restore(zero, parts)
     state.take_options(zero, manifest["options"])
     if zero.update.scaler is not None and manifest["scaler"] is not None:
@@ -91,6 +92,7 @@ def _settings(zero: DataParallel) -> dict[str, Any]:
         "ranks": zero.n,
         "stage": zero.stage,
         "shapes": state.described(zero),
+        "optimizer": type(zero.optimizer).__name__,
         "options": _plain("the optimizer's settings", state.options(zero)),
         "scaler": None if scaler is None else scaler.state_dict(),
     }
@@ -119,6 +121,12 @@ def _fits(place: Path, zero: DataParallel, manifest: dict[str, Any]) -> None:
                     f"{place} has {name} in {saved}, the optimizer's is in "
                     f"{kept.removeprefix('torch.')}; nothing was loaded"
                 )
+    kind = type(zero.optimizer).__name__
+    if kind != manifest["optimizer"]:
+        raise ValueError(
+            f"{place} has the state of {manifest['optimizer']}, the optimizer is of class {kind}; "
+            "nothing was loaded"
+        )
     groups, saved = len(zero.optimizer.param_groups), len(manifest["options"])
     if groups != saved:
         raise ValueError(
@@ -169,12 +177,12 @@ def _each(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
     return mine
 
 
-def _together(group: dist.ProcessGroup, do: Callable[[bool], Any]) -> None:
+def _together(group: dist.ProcessGroup, do: Callable[..., Any], *given: Any, **named: Any) -> None:
     """Do it on all ranks; what is wrong on one of them is raised on all."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            do(group.size() == 1)
+            do(*given, **named, process_group=group, no_dist=group.size() == 1)
     except CheckpointException as failed:
         rank = min(failed.failures)
         raise failed.failures[rank][0] from None

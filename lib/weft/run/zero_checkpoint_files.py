@@ -76,10 +76,10 @@ def create(path: Path) -> Iterator[Callable[[bytes | memoryview], None]]:
 
 
 def publish(place: Path, manifest: dict[str, Any]) -> None:
-    """Make what lies in a partial folder the checkpoint that is loaded, and drop the others.
+    """Make of a partial folder the checkpoint that is loaded, and drop the others.
 
-    Whenever this is interrupted, the pointer names the old one, which is whole, or the new one,
-    which is.
+    Whenever this is interrupted, the pointer names the old one, which is whole, or
+    the new one, which is.
     """
     folder = place.parent
     data = json.dumps(manifest, separators=(",", ":")).encode()
@@ -95,7 +95,8 @@ def publish(place: Path, manifest: dict[str, Any]) -> None:
     os.replace(folder / f"{POINTER}{PARTIAL}", folder / POINTER)
     sync(folder)
     for other in folder.iterdir():
-        if PLACE.fullmatch(other.name) and other != whole and not other.is_symlink():
+        ours = PLACE.fullmatch(other.name) and not other.is_symlink()
+        if ours and other != whole:
             shutil.rmtree(other)
 
 

@@ -32,7 +32,7 @@ from weft.run.zero_checks import (
 from weft.run.zero_lane import lane
 from weft.run.zero_update import Update
 
-BUCKET = 2**21  # elements
+BUCKET = 2**22  # elements; 16 MiB of fp32
 
 
 class DataParallel:
@@ -196,6 +196,7 @@ class DataParallel:
         """A backward pass runs: have it say when it is over."""
         if not self._running:
             self._running = self._due = True
+            self.update.forget()  # what was clipped is added to
             Variable._execution_engine.queue_callback(self._end)
 
     def _send(self) -> None:

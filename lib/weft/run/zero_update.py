@@ -99,11 +99,11 @@ class Update:
         self.forget()
 
     def forget(self) -> None:
-        """Take the gradients from the pieces."""
-        self.rows.clear()
-        for bucket in self.buckets:
+        """Take the gradients from the pieces, if they have them."""
+        for bucket in self.buckets if self.rows else ():
             for piece in bucket.pieces:
                 piece.parameter.grad = None
+        self.rows.clear()
 
 
 class Seen:
