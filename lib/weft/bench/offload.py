@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
         "--layers", "21", "--width", "1024", "--heads", "16", "--batch", "1", "--steps", "4",
         "--rate", "1e-4",
     )  # fmt: skip
-    budget: int = 768  # MiB
+    budget: int = 640  # MiB
     room: int = 7 * GIB
 
 

@@ -52,7 +52,7 @@ class Folder:
             raise
 
     def create(self, name: str) -> int:
-        """Open a new file for the user alone; FileExistsError if there is anything."""
+        """Open a new file for the user alone; FileExistsError if there is one."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFELY
         return os.open(name, flags, 0o600, dir_fd=self.fd)
 
@@ -85,7 +85,7 @@ class Folder:
             return file.read()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Make a small file hold other bytes: it always is whole, the old or the new.
+        """Make a small file hold other bytes: it is whole, the old or the new.
 
         Which of the two is there after a power cut, `sync` decides.
         """

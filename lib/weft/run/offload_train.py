@@ -5,6 +5,7 @@ and pass through it. With --in-memory the same model is trained as usual, to the
 """
 
 import argparse
+import ctypes
 import json
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from weft.run.offload_layers import Streamed
 from weft.run.text import read_text, windows
 
 MIB = 2**20
+M_MMAP_THRESHOLD = -3  # as malloc.h has it
 COPIES = 4  # numbers kept for each weight: itself, its gradient, its two moments
 
 
@@ -139,6 +141,17 @@ def peaks() -> Iterator[dict[str, int]]:
     found |= {"resident": resident(peak=True) - before, "alive": alive.peak}
 
 
+def give_back_large_blocks() -> None:
+    """Have memory from 4 MiB on returned when it is freed, where malloc is glibc's.
+
+    As it grows, it else keeps blocks of up to 32 MiB, about as large as a weight here, in a heap
+    where they soon do not fit together any more.
+    """
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None)
+    if adjust is not None:
+        adjust(M_MMAP_THRESHOLD, 4 * MIB)
+
+
 def resident(peak: bool = False) -> int:
     """Bytes of memory that this process has, or the most that it has had."""
     try:
@@ -161,6 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     task, text = _task(options), read_text(options.text)
     next(batches(task, text))
+    give_back_large_blocks()
     told = (lambda *_: None) if options.json else _say
     if options.in_memory:
         outcome = in_memory(task, text, told)
