@@ -237,80 +237,61 @@ def check_memory(answers, stage):
         at_most(f"{told(stage, case)}: bytes alive on rank {r}", measured["alive"], most)
 
 
-def staged(**more):
+def staged(stage, hint, **more):
     """The marks that the tests on real ranks share."""
-    return pytest.mark.points(1, tier="processes", seconds=120, **more)
+    more |= {"tier": "processes", "seconds": 120, "read": READ[stage], "hint": hint}
+    return pytest.mark.points(1, **more)
 
 
-@staged(read=READ[1], hint="step the optimizer on your share, then gather everybody's")
+@staged(1, "step the optimizer on your share, then gather everybody's")
 def test_stage_1(answers):
     """Stage 1: weights and master weights as in a single process, to 1e-12, after every step."""
     check_result(answers, 1)
 
 
-@staged(
-    after="test_stage_1",
-    read=READ[1],
-    hint="reduce-scatter the gradient, and gather the weights as the model reads them",
-)
+@staged(1, "reduce-scatter gradients, gather weights as the model has them", after="test_stage_1")
 def test_stage_1_bytes(answers):
     """Stage 1: each rank sends each gradient once and each weight once, in its own format."""
     check_bytes(answers, 1)
 
 
-@staged(
-    after="test_stage_1_bytes",
-    read=READ[1],
-    hint="the optimizer must not know of more than your share",
-)
+@staged(1, "the optimizer must not know of more than your share", after="test_stage_1_bytes")
 def test_stage_1_memory(answers):
     """Stage 1: no rank keeps the master weights and moments of more than its share."""
     check_memory(answers, 1)
 
 
-@staged(read=READ[2], hint="the mean is over ranks and microbatches, layer 0 comes first")
+@staged(2, "the mean is over ranks and microbatches, layer 0 comes first")
 def test_stage_2(answers):
     """Stage 2: each layer's mean gradient as in a single process, to 1e-12, cut in shares."""
     check_result(answers, 2)
 
 
-@staged(after="test_stage_2", read=READ[2], hint="a rank needs no more than its share of the sum")
+@staged(2, "a rank needs no more than its share of the sum", after="test_stage_2")
 def test_stage_2_bytes(answers):
     """Stage 2: each rank sends each gradient once for each microbatch."""
     check_bytes(answers, 2)
 
 
-@staged(
-    after="test_stage_2_bytes",
-    read=READ[2],
-    hint="reduce a layer's gradient before the next one is made, and add it to the share at once",
-)
+@staged(2, "reduce a gradient at once, and add it to the share", after="test_stage_2_bytes")
 def test_stage_2_memory(answers):
     """Stage 2: at no time does a rank have the whole gradient."""
     check_memory(answers, 2)
 
 
-@staged(read=READ[3], hint="the weights that backward uses are those of the same layer's forward")
+@staged(3, "the weights that backward uses are those of the same layer's forward")
 def test_stage_3(answers):
     """Stage 3: each layer's mean gradient as in a single process, to 1e-12, cut in shares."""
     check_result(answers, 3)
 
 
-@staged(
-    after="test_stage_3",
-    read=READ[3],
-    hint="two gathers of each layer and one reduce-scatter, and nothing of all layers at once",
-)
+@staged(3, "two gathers and one reduce-scatter of each layer", after="test_stage_3")
 def test_stage_3_bytes(answers):
     """Stage 3: each rank sends its weights twice and its gradients once."""
     check_bytes(answers, 3)
 
 
-@staged(
-    after="test_stage_3_bytes",
-    read=READ[3],
-    hint="no list may hold whole weights, nor whole gradients: gather again in backward",
-)
+@staged(3, "keep no list of whole weights or gradients", after="test_stage_3_bytes")
 def test_stage_3_memory(answers):
     """Stage 3: at no time does a rank have the weights of all layers, or their gradients."""
     check_memory(answers, 3)
