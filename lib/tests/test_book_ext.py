@@ -331,6 +331,7 @@ def test_every_page_is_written_again_when_a_style_changes(tmp_path):
         ("c: -1..1 = 0 | C", (-1, 0, 1), 1),
         ("s: a (One, two), b = b | S", ("a", "b"), 1),
         ("s: 1, 2.5, x | S", (1, 2.5, "x"), 0),
+        ("s: infinity, nan, 1e3 = nan | S", ("infinity", "nan", 1000.0), 1),
         ("f: [ ] | F", (False, True), 0),
         ("f: [x] | F", (False, True), 1),
     ],

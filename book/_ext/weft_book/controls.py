@@ -9,6 +9,7 @@ lowered: [ ] | Show sends and receives                   a box to tick
 import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from math import isfinite
 
 RANGE = re.compile(r"(\S+)\s*\.\.\s*(\S+?)(?:\s+by\s+(\S+))?")
 MENU_ENTRY = re.compile(r"(?P<value>[^()]+?)\s*(?:\((?P<text>.*)\))?")
@@ -76,9 +77,11 @@ def _position(values: list, wanted: object, spelled: str) -> int:
 
 
 def _value(text: str) -> int | float | str:
+    """A number where it is one; the words for those that JSON has not, as nan, are words."""
     for kind in (int, float):
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             continue
+        return value if isfinite(value) else text
     return text

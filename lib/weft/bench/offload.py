@@ -106,13 +106,25 @@ class OneByOne(Store):
 def stepping(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
     """Steps over the longer of computing and moving, streamed and one thing after the other.
 
-    What computing takes is measured with the state in memory, what moving takes is the disk's
-    rate.
+    What moving takes is the disk's rate, and what computing takes the device's pauses and Adam
+    with the state in memory. One thread does Adam: to wake others after each pause takes longer
+    than their share of the work.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _stepping(sizes, folder, progress)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _stepping(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
+    """The same, with as many threads as there are."""
     results, moving = [], 12 * sizes.piece * sizes.pieces / sizes.rate
+    adam = min(_steps(Memory(), 0.0, 4, sizes))
     for i, share in enumerate(sizes.shares):
         pause = share * moving / sizes.pieces
-        computing = min(_steps(Memory(), pause, 2, sizes))  # the first one also gets its memory
+        computing = share * moving + adam
         for kind, who in ((Store, OURS), (OneByOne, "one after the other")):
             if kind is OneByOne and share != 1:
                 continue  # where overlap can gain the most
