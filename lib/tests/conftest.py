@@ -14,7 +14,7 @@ else:
     settings.load_profile("weft")
 
 
-pytest.register_assert_rewrite("graded")
+pytest.register_assert_rewrite("graded", "pictures")
 
 # The files that take longest, the longest first. Two workers take whole files from one list, so
 # what is taken last should be short; all files that are not named here are.

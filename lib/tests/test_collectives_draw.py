@@ -1,10 +1,10 @@
 """Pictures of collectives: cells, arrows, wires and curves are what the plan and the boxes say."""
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
 import pytest
+from pictures import SVG, inside, parse, tips, told, words
 
 from weft.plan import collectives as plan
 from weft.plan import explore_collectives as explore
@@ -16,55 +16,8 @@ from weft.plan.draw_collectives import PARTIAL, WHOLE, film_svg, step_svg
 from weft.plan.draw_collectives_boxes import CARD, GPU, SWITCH, box_svg
 from weft.plan.draw_collectives_times import binary, curves_svg, times_svg
 from weft.plan.hardware import LINKS
-from weft.plan.svg import measure
 
-SVG = "{http://www.w3.org/2000/svg}"
-PHONE = 360  # what a page of 390 pixels leaves
 CASES = [(name, n) for name in STEPS for n in (1, 2, 3, 5)]
-
-
-def parse(picture):
-    return ElementTree.fromstring(picture)
-
-
-def tips(root):
-    """What hovering over each mark shows, with the mark."""
-    firsts = ((mark, mark[0]) for mark in root.iter() if len(mark))
-    return [(mark, first.text) for mark, first in firsts if first.tag == f"{SVG}title"]
-
-
-def told(root):
-    return root.find(f"{SVG}desc").text
-
-
-def words(root):
-    return [text.text for text in root.iter(f"{SVG}text")]
-
-
-def inside(root):
-    """Nothing is drawn, or written, beyond the picture's edges, and a phone can show it."""
-    wide, high = map(float, root.get("viewBox").split()[2:])
-    sizes, anchors = {}, {}
-    for group in root.iter():
-        for mark in group:
-            sizes[mark] = group.get("font-size") or 12
-            anchors[mark] = group.get("text-anchor") or "start"
-    for text in root.iter(f"{SVG}text"):
-        size = float(text.get("font-size") or sizes[text])
-        room = 0.8 * measure(text.text, size)
-        anchor = text.get("text-anchor") or anchors[text]
-        left = float(text.get("x")) - {"start": 0, "middle": room / 2, "end": room}[anchor]
-        assert left >= -2 and left + room <= wide + 2, text.text
-        assert 0 < float(text.get("y")) <= high
-    for rect in root.iter(f"{SVG}rect"):
-        x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
-        assert x >= -0.01 and x + w <= wide + 0.01 and y >= 0 and y + h <= high + 0.01
-    for circle in root.iter(f"{SVG}circle"):
-        x, y, r = (float(circle.get(side)) for side in ("cx", "cy", "r"))
-        assert r <= x <= wide - r and r <= y <= high - r
-    least = re.search(r"min-width:(\d+)px", root.get("style"))
-    assert int(least[1]) <= PHONE or wide > 480
-    return root
 
 
 def cells(root):
@@ -94,7 +47,7 @@ def expected(steps, held):
 @pytest.mark.parametrize(("name", "n"), CASES)
 def test_a_film_has_every_copy_after_every_step(name, n):
     steps = STEPS[name](n)
-    root = inside(parse(film_svg(steps)))
+    root = inside(parse(film_svg(steps)), wide_ones=True)
     states = play(steps)
     total = sum((expected(steps, held) for held in states), Counter())
     assert cells(root) == total
@@ -106,7 +59,7 @@ def test_a_film_has_every_copy_after_every_step(name, n):
 def test_a_step_has_its_messages_and_what_is_held_after_it(name, n):
     steps = STEPS[name](n)
     for at in range(len(steps) + 1):
-        root = inside(parse(step_svg(steps, at)))
+        root = inside(parse(step_svg(steps, at)), wide_ones=True)
         assert cells(root) == expected(steps, play(steps)[at])
         arrows = Counter()
         for _, tip in tips(root):
@@ -161,7 +114,7 @@ def test_steps_that_are_none(at):
 @pytest.mark.parametrize("name", sorted(BOXES))
 def test_wires_of_a_box(name):
     box = BOXES[name]
-    root = inside(parse(box_svg(box)))
+    root = inside(parse(box_svg(box)), wide_ones=True)
     shown = min(8, box.gpus) if box.gpus <= 8 else 6
     kinds = Counter(rect.get("fill") for rect in root.iter(f"{SVG}rect"))
     for colour, count in ((SWITCH, box.switches), (GPU, shown), (CARD, shown)):
@@ -186,7 +139,7 @@ def test_one_rank_has_no_curves():
 @pytest.mark.parametrize(("n", "link"), [(2, "pcie4"), (7, "nvlink4"), (512, "ib-hdr")])
 def test_the_dots_are_at_the_formulas_times(n, link):
     kinds = "ring", "tree", "in_network"
-    root = inside(parse(times_svg(n, LINKS[link], 2**22, in_network=True)))
+    root = inside(parse(times_svg(n, LINKS[link], 2**22, in_network=True)), wide_ones=True)
     at = {tip.split(", ")[0]: tip.split(": ")[1] for _, tip in tips(root)}
     for kind, name in zip(kinds, ("ring", "tree", "switch adds"), strict=True):
         number, unit = at[name].split()
@@ -219,7 +172,7 @@ def test_holding_shows_every_step(name):
     for n in (1, 2, 5):
         for step in (0, 1, 40):
             html = explore.holding(algorithm=name, n=n, step=step)
-            inside(parse(re.search(r"<svg.*</svg>", html, re.S)[0]))
+            inside(parse(re.search(r"<svg.*</svg>", html, re.S)[0]), wide_ones=True)
             assert f"of {len(STEPS[name](n))}." in summary(html)
 
 

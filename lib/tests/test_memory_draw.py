@@ -1,11 +1,11 @@
 """Bars of memory: as long as the bytes that they stand for, up to the line where they are cut."""
 
 import re
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import SVG, inside, parse, told
 
 from weft.plan import explore_memory as explore
 from weft.plan.draw_memory import (
@@ -22,35 +22,8 @@ from weft.plan.memory import STAGES, activations, model_states, parameters
 from weft.plan.shape import SHAPES
 from weft.plan.svg import measure
 
-SVG = "{http://www.w3.org/2000/svg}"
-PHONE = 360  # what a page of 390 pixels leaves
 FILLS = {look.paint()["fill"]: part for part, look in LOOKS.items()}
 MODEL = SHAPES["gpt-7.5b"]
-
-
-def parse(picture):
-    return ElementTree.fromstring(picture)
-
-
-def told(root):
-    return root.find(f"{SVG}desc").text
-
-
-def inside(root):
-    """Nothing is drawn, or written, beyond the picture's edges, and a phone can show it."""
-    wide, high = map(float, root.get("viewBox").split()[2:])
-    for text in root.iter(f"{SVG}text"):
-        room = 0.8 * measure(text.text, float(text.get("font-size") or 12))
-        left = float(text.get("x"))
-        left -= {"middle": room / 2, "end": room}.get(text.get("text-anchor"), 0)
-        assert left >= -2 and left + room <= wide + 2, text.text
-        assert 0 < float(text.get("y")) <= high
-    for rect in root.iter(f"{SVG}rect"):
-        x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
-        assert x >= 0 and x + w <= wide + 0.02 and y >= 0 and y + h <= high
-    least = re.search(r"min-width:(\d+)px", root.get("style"))
-    assert int(least[1]) <= PHONE
-    return root
 
 
 def bars(root):

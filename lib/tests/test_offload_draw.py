@@ -1,10 +1,10 @@
 """Pictures of offloading: cells, curves and bars are what the plan says, and a phone shows them."""
 
 import re
-import xml.etree.ElementTree as ElementTree
 from itertools import pairwise, product
 
 import pytest
+from pictures import SVG, inside, parse, tips, told, words
 
 from weft.plan import explore_offload as explore
 from weft.plan.draw_offload import CELL, LOOKS, stream_svg
@@ -15,58 +15,14 @@ from weft.plan.memory_infinity import MODELS, bandwidth_for, infinity
 from weft.plan.offload import KINDS, streamed
 from weft.plan.offload_places import LEVELS, MACHINES, STRATEGIES, placed
 from weft.plan.offload_rates import FLOWS, V100_REACHES, batch_for, share_left
-from weft.plan.svg import Log, Scale, measure, percent
+from weft.plan.svg import Log, Scale, percent
 
-SVG = "{http://www.w3.org/2000/svg}"
-PHONE = 360  # what a page of 390 pixels leaves
 SHAPE = MODELS["1.01T"]
 LINKS = {"fast": 64e9, "slow": 3e9}
 
 
-def parse(picture):
-    return ElementTree.fromstring(picture)
-
-
-def tips(root):
-    """What hovering over each mark shows, with the mark."""
-    firsts = ((mark, mark[0]) for mark in root.iter() if len(mark) and mark is not root)
-    return [(mark, first.text) for mark, first in firsts if first.tag == f"{SVG}title"]
-
-
-def told(root):
-    return root.find(f"{SVG}desc").text
-
-
-def words(root):
-    return [text.text for text in root.iter(f"{SVG}text")]
-
-
 def place(mark):
     return tuple(float(mark.get(side)) for side in ("x", "y", "width", "height"))
-
-
-def inside(root):
-    """Nothing is drawn, or written, beyond the picture's edges, and a phone can show it."""
-    wide, high = map(float, root.get("viewBox").split()[2:])
-    inherited = {}
-    for group in root.iter():
-        for mark in group:
-            inherited[mark] = group.get("font-size") or 12, group.get("text-anchor") or "start"
-    for text in root.iter(f"{SVG}text"):
-        font, anchor = (text.get("font-size"), text.get("text-anchor"))
-        font, anchor = font or inherited[text][0], anchor or inherited[text][1]
-        room = 0.8 * measure(text.text, float(font))
-        left = float(text.get("x")) - {"start": 0, "middle": room / 2, "end": room}[anchor]
-        assert left >= -2 and left + room <= wide + 2, text.text
-        assert 0 < float(text.get("y")) <= high, text.text
-    for rect in root.iter(f"{SVG}rect"):
-        x, y, w, h = place(rect)
-        assert x >= -0.01 and x + w <= wide + 0.01 and y >= 0 and y + h <= high + 0.01
-    for circle in root.iter(f"{SVG}circle"):
-        x, y, r = (float(circle.get(side)) for side in ("cx", "cy", "r"))
-        assert r <= x <= wide - r and r <= y <= high - r
-    assert int(re.search(r"min-width:(\d+)px", root.get("style"))[1]) <= PHONE
-    return root
 
 
 # --- streams --------------------------------------------------------------------------------------

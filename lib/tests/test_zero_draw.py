@@ -1,13 +1,13 @@
 """Pictures of ZeRO: shares, spans and curves are where the plan says, and nothing sticks out."""
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from math import log2
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import SVG, inside, parse, tips, told
 
 from weft.plan import draw_memory, svg
 from weft.plan import explore_zero as explore
@@ -17,58 +17,13 @@ from weft.plan.hardware import CHIPS, LINKS
 from weft.plan.memory import STAGES
 from weft.plan.precision_state import RECIPES
 from weft.plan.shape import SHAPES
-from weft.plan.svg import measure, moment
+from weft.plan.svg import moment
 from weft.plan.zero import bucketed, share
 from weft.plan.zero_alive import alive
 from weft.plan.zero_overlap import Durations, exposed, numels, priced, simulated, step_seconds
 
-SVG = "{http://www.w3.org/2000/svg}"
-PHONE = 360  # what a page of 390 pixels leaves
 BOX = re.compile(r"M(\S+) ([\d.]+)h([\d.]+)v([\d.]+)h")
 EVEN = Durations((1,) * 5, (4,) * 5, (2,) * 5, (3,) * 5, update=2)
-
-
-def parse(picture):
-    return ElementTree.fromstring(picture)
-
-
-def drawing(html):
-    return parse(re.search(r"<svg.*</svg>", html, re.S)[0])
-
-
-def told(root):
-    return root.find(f"{SVG}desc").text
-
-
-def tips(root):
-    """What hovering over each mark shows, with the mark."""
-    firsts = ((mark, mark[0]) for mark in root.iter() if len(mark) and mark is not root)
-    return [(mark, first.text) for mark, first in firsts if first.tag == f"{SVG}title"]
-
-
-def inside(root):
-    """Nothing is drawn, or written, beyond the picture's edges, and a phone can show it."""
-    wide, high = map(float, root.get("viewBox").split()[2:])
-    sizes, anchors = {}, {}
-    for group in root.iter():
-        for mark in group:
-            sizes[mark] = group.get("font-size") or 12
-            anchors[mark] = group.get("text-anchor") or "start"
-    for text in root.iter(f"{SVG}text"):
-        room = 0.8 * measure(text.text, float(text.get("font-size") or sizes[text]))
-        anchor = text.get("text-anchor") or anchors[text]
-        left = float(text.get("x")) - {"start": 0, "middle": room / 2, "end": room}[anchor]
-        assert left >= -2 and left + room <= wide + 2, text.text
-        assert 0 < float(text.get("y")) <= high
-    for rect in root.iter(f"{SVG}rect"):
-        x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
-        assert x >= -0.01 and x + w <= wide + 0.02 and y >= 0 and y + h <= high + 0.01
-    for circle in root.iter(f"{SVG}circle"):
-        x, y, r = (float(circle.get(side)) for side in ("cx", "cy", "r"))
-        assert r <= x <= wide - r and r <= y <= high - r
-    least = re.search(r"min-width:(\d+)px", root.get("style"))
-    assert int(least[1]) <= PHONE
-    return root
 
 
 # --- who keeps what -------------------------------------------------------------------------------
@@ -206,7 +161,7 @@ def summary(html):
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_step_slider(stage):
     for buckets in (1, 5, 12):
-        inside(drawing(explore.step(stage=stage, buckets=buckets, backward=1, link=8)))
+        inside(parse(explore.step(stage=stage, buckets=buckets, backward=1, link=8)))
     text = summary(explore.step(stage=stage, buckets=12, backward=4, link=1))
     times = Durations((2,) * 12, (4,) * 12, (1,) * 12, (1,) * 12, update=2)
     assert f"takes {step_seconds(stage, times)}, of which the device waits for" in text
@@ -215,7 +170,7 @@ def test_the_step_slider(stage):
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_bucket_slider(stage):
     html = explore.bucket(model="gpt-1.7b", link="ib-hdr", n=3, stage=stage, size=28, tokens=13)
-    inside(drawing(html))
+    inside(parse(html))
     elements, rate = numels(SHAPES["gpt-1.7b"]), 0.4 * CHIPS["h100"].rate("bf16")
     held = [sum(elements[i] for i in b) for b in bucketed(elements, 2**27)]
     times = priced(held, 8, LINKS["ib-hdr"], 2**13, rate)
@@ -228,7 +183,7 @@ def test_the_bucket_slider(stage):
 def test_the_shares_slider():
     for n in (1, 2, 5):
         for limit in (1, 9, 24):
-            inside(drawing(explore.shares(stage=1, n=n, limit=limit)))
+            inside(parse(explore.shares(stage=1, n=n, limit=limit)))
     assert summary(explore.shares(stage=0, n=1)).endswith(" keeps 384 of 384 bytes.")
     assert "more pass through" in summary(explore.shares(stage=2, n=3, limit=12))
 
