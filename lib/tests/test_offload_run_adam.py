@@ -184,6 +184,8 @@ KILLED = """
     from weft.run.offload import Store
     from weft.run.offload_adam import StreamingAdam
 
+    torch.set_num_threads(1)  # a fork takes none of them along, and would wait for them
+
     def weights():
         return [torch.nn.Parameter(torch.arange(float(n))) for n in (5000, 301, 9_000)]
 

@@ -151,7 +151,8 @@ def buckets_svg(
     top, left, bottom = 22, 62, 212
     x = Log(least, most, left, WIDE - 18)
     y = Scale(0, 1.08 * max(times) or 1.0, bottom, top)
-    best = sizes[times.index(min(times))]
+    same = min(times) * (1 + 1e-9)  # where many are as good, rounding is not to choose
+    best = next(size for size, time in zip(sizes, times, strict=True) if time <= same)
     unit = "s"
     told = (
         f"A curve of waiting over the size of a bucket. It is lowest at about {binary(best)}, with "
