@@ -38,6 +38,7 @@ from weft.plan.arguments import sizes
 from . import nursery, server
 from . import rank as rank_process
 from .job import Job, Outcome
+from .meeting import meet
 
 try:
     import cloudpickle
@@ -399,9 +400,19 @@ def _join(
 
 
 @cache
-def _meeting_point() -> dist.Store:
-    """torchrun's store; one connection for all launches of this process."""
-    return next(iter(rendezvous("env://")))[0]
+def _meeting_point(rank: int, n: int) -> dist.Store:
+    """What these ranks have of torchrun's store; the same for all launches of this process."""
+    return meet(next(iter(rendezvous("env://")))[0], rank, n)
+
+
+@contextmanager
+def _limited(timeout: float) -> Iterator[None]:
+    """Within it this process ends, its stack on stderr, when the time is up."""
+    faulthandler.dump_traceback_later(timeout, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 _launches = 0
@@ -419,23 +430,22 @@ def _call_here(
     global _launches
     _launches += 1
     rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", 0))
-    # Each launch has keys of its own: a group that meets again must not find old addresses.
-    store = dist.PrefixStore(f"weft/{_launches}", _meeting_point())
-    faulthandler.dump_traceback_later(timeout, exit=True)
-    try:
-        world = _join(rank, n, local, backend, store, timeout)
-        value = _result(fn(world, *args))
-        values: list[Any] = [None] * n
-        dist.all_gather_object(values, value, group=world.group())
-        outcomes = [Outcome(i, "returned", value=value) for i, value in enumerate(values)]
-    except BaseException as error:
-        mine = rank_process.raised(rank, error)
-        words = json.dumps([mine.rank, mine.kind, mine.cause, mine.detail])
-        first = Outcome(*json.loads(store.compare_set("failed", "", words)))
-        others = () if first.rank == rank else (mine,)
-        raise RankFailed((first, *others), n) from None  # it holds the traceback
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        faulthandler.cancel_dump_traceback_later()
+    with _limited(timeout):
+        # Each launch has keys of its own: a group that meets again must not find old addresses.
+        store = dist.PrefixStore(str(_launches), _meeting_point(rank, n))
+        try:
+            world = _join(rank, n, local, backend, store, timeout)
+            value = _result(fn(world, *args))
+            values: list[Any] = [None] * n
+            dist.all_gather_object(values, value, group=world.group())
+            outcomes = [Outcome(i, "returned", value=value) for i, value in enumerate(values)]
+        except BaseException as error:
+            mine = rank_process.raised(rank, error)
+            words = json.dumps([mine.rank, mine.kind, mine.cause, mine.detail])
+            first = Outcome(*json.loads(store.compare_set("failed", "", words)))
+            others = () if first.rank == rank else (mine,)
+            raise RankFailed((first, *others), n) from None  # it holds the traceback
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
     return _values(outcomes, n)
