@@ -1,11 +1,10 @@
 """Memory-centric tiling: a large linear layer as several small ones, one after the other."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from weft.plan.arguments import sizes
+from weft.plan.collectives_price import pieces
 
 
 class TiledLinear(nn.Module):
@@ -36,7 +35,7 @@ class TiledLinear(nn.Module):
             raise ValueError(f"tiles is {tiles}, must be at most out_features, {out_features}")
         bound = self.in_features**-0.5  # nn.Linear's start, whatever the tiles are
         self.tiles = nn.ModuleList()
-        for rows in shares(self.out_features, tiles):
+        for rows in pieces(self.out_features, tiles):
             self.tiles.append(nn.Linear(in_features, rows, bias, device, dtype))
             for weight in self.tiles[-1].parameters():
                 nn.init.uniform_(weight, -bound, bound)
@@ -52,7 +51,7 @@ class TiledLinear(nn.Module):
     @torch.no_grad()
     def take(self, weight: Tensor, bias: Tensor | None) -> None:
         """Make these the weights: [out, in] and [out], each tile its rows."""
-        counts = shares(self.out_features, len(self.tiles))
+        counts = pieces(self.out_features, len(self.tiles))
         rows = weight.split(counts)
         ends = [None] * len(counts) if bias is None else bias.split(counts)
         for tile, row, end in zip(self.tiles, rows, ends, strict=True):
@@ -62,12 +61,3 @@ class TiledLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([tile(x) for tile in self.tiles], dim=-1)
-
-
-def shares(features: int, tiles: int) -> Sequence[int]:
-    """How many features each tile has.
-
-    >>> shares(11, 4)
-    [3, 3, 3, 2]
-    """
-    return [features // tiles + (i < features % tiles) for i in range(tiles)]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from weft.meter import live
 from weft.nn.transformer import Block, Config, Embedding, Head, loss
 from weft.plan.arguments import sizes
+from weft.run.aloud import Lines, Report
 from weft.run.offload import Store
 from weft.run.offload_layers import Streamed
 from weft.run.text import read_text, windows
@@ -75,9 +76,6 @@ def batches(task: Task, text: bytes) -> Iterator[tuple[Tensor, Tensor]]:
         yield window[:, :-1], window[:, 1:]
 
 
-Report = Callable[[int, float], None]
-
-
 def in_memory(task: Task, text: bytes, report: Report) -> Outcome:
     """As usual: all of it at hand."""
     with peaks() as peak:
@@ -102,12 +100,10 @@ def streamed(task: Task, text: bytes, store: Store, report: Report) -> Outcome:
         before = store.read_bytes, store.written_bytes
         losses, seconds = run(model, model.step, batches(task, text), report)
     count = sum(store.read(name).numel() for name in store if name.endswith(".weights"))
-    moved = store.read_bytes - before[0] - 4 * count, store.written_bytes - before[1]
-    return Outcome(losses, seconds, COPIES * 4 * count, **peak, **_named(store.peak, *moved))
-
-
-def _named(held: int, read: int, written: int) -> dict[str, int]:
-    return {"held": held, "read": read, "written": written}
+    read = store.read_bytes - before[0] - 4 * count  # without those that were just counted
+    written = store.written_bytes - before[1]
+    moved = {"held": store.peak, "read": read, "written": written}
+    return Outcome(losses, seconds, COPIES * 4 * count, **peak, **moved)
 
 
 def run(
@@ -175,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     task, text = _task(options), read_text(options.text)
     next(batches(task, text))
     give_back_large_blocks()
-    told = (lambda *_: None) if options.json else _say
+    told = (lambda *_: None) if options.json else Lines(task.steps)
     if options.in_memory:
         outcome = in_memory(task, text, told)
     else:
@@ -185,10 +181,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 outcome = streamed(task, text, store, told)
     print(json.dumps(asdict(outcome)) if options.json else _summary(outcome, options))
     return 0
-
-
-def _say(step: int, value: float) -> None:
-    print(f"step {step}  loss {value:.4f} nats per byte", flush=True)
 
 
 def _summary(outcome: Outcome, options: argparse.Namespace) -> str:
