@@ -94,6 +94,16 @@ def test_a_resized_storage_counts_with_its_new_size():
         assert meter.now == 400
 
 
+def test_what_is_resized_without_an_operation_is_seen_by_who_looks():
+    with live(resized=True) as looking, live() as plain:
+        row = torch.ones(100)
+        row.untyped_storage().resize_(0)
+        other = torch.ones(10)
+    assert (looking.now, plain.now) == (40, 440)
+    del row, other
+    assert (looking.now, plain.now, looking.peak) == (0, 0, 400)
+
+
 def test_what_autograd_saves_counts_though_no_name_holds_it():
     net, x = network(), torch.ones(B, D)
     with live() as meter:

@@ -13,7 +13,6 @@ import torch._dynamo  # launch then has it loaded once, and not each rank
 import torch.distributed as dist
 from torch import nn
 
-from weft.bench.zero import Exact
 from weft.meter import live, traffic
 from weft.run import collectives
 from weft.run.world import RankFailed, World, launch
@@ -262,16 +261,6 @@ def test_meters_see_what_a_lane_does_and_only_while_they_watch():
         return True
 
     assert launch(work, 2) == [True] * 2
-
-
-def test_a_meter_that_looks_sees_memory_that_was_resized_behind_it():
-    with Exact() as exact, live() as plain:
-        row = torch.ones(100)
-        row.untyped_storage().resize_(0)
-        other = torch.ones(10)
-    assert (exact.now, plain.now) == (40, 440)
-    del row, other
-    assert (exact.now, plain.now, exact.peak) == (0, 0, 400)
 
 
 def test_a_lane_tells_what_went_wrong_and_stays_broken():

@@ -24,6 +24,7 @@ from weft.plan.arguments import sizes
 from weft.run.aloud import Lines, Report
 from weft.run.offload import Store
 from weft.run.offload_layers import Streamed
+from weft.run.options import decoder, training_parser
 from weft.run.text import read_text, windows
 
 MIB = 2**20
@@ -200,27 +201,16 @@ def _summary(outcome: Outcome, options: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        raise ValueError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="weft run offload", description=__doc__.splitlines()[0])
+    model = {"layers": 12, "width": 320, "heads": 5}
+    parser = training_parser(
+        "weft run offload", __doc__.splitlines()[0], per="step", steps=4, batch=2, **model
+    )
     add = parser.add_argument
     add("--budget", type=int, default=48, metavar="MIB", help="memory of the store (%(default)s)")
     add("--folder", type=Path, help="where a folder for the states is made (the system's choice)")
     add("--threads", type=int, default=4, metavar="N", help="that read and write (%(default)s)")
     add("--in-memory", action="store_true", help="train as usual, with all states in memory")
-    add("--steps", type=int, default=4, metavar="N", help="(%(default)s)")
-    add("--text", type=Path, metavar="FILE", help="what to learn (this book's chapters)")
-    add("--batch", type=int, default=2, metavar="B", help="sequences in a step (%(default)s)")
-    add("--seq", type=int, default=64, metavar="T", help="bytes in a sequence (%(default)s)")
-    add("--layers", type=int, default=12, metavar="L", help="(%(default)s)")
-    add("--width", type=int, default=320, metavar="D", help="(%(default)s)")
-    add("--heads", type=int, default=5, metavar="H", help="(%(default)s)")
-    add("--rate", type=float, default=1e-3, help="learning rate of Adam (%(default)s)")
-    add("--seed", type=int, default=0, help="(%(default)s)")
     add("--json", action="store_true", help="print the outcome as JSON, and nothing else")
     return parser
 
@@ -232,9 +222,8 @@ def _task(options: argparse.Namespace) -> Task:
             raise ValueError(f"--{name} is {getattr(options, name)}, must be at least 1")
     if options.folder and not options.folder.is_dir():
         raise ValueError(f"--folder is {options.folder}, must be a folder that is there")
-    config = Config(options.layers, options.width, options.heads, seq=options.seq)
     keys = ("steps", "batch", "rate", "seed")
-    return Task(config, **{key: getattr(options, key) for key in keys})
+    return Task(decoder(options), **{key: getattr(options, key) for key in keys})
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from weft.plan.pipeline import SCHEDULES, Plan
 from weft.plan.timeline import Timeline
 from weft.run.aloud import Lines, Report, listening, reporting
 from weft.run.clock import Cpu, Unit, Wall
+from weft.run.options import decoder, training_parser
 from weft.run.pipeline import Pipeline
-from weft.run.text import BOOK, read_text, windows  # noqa: F401 (others read BOOK from here)
+from weft.run.text import read_text, windows
 from weft.run.world import World, launch
 
 CLOCKS = {"wall": Wall, "cpu": Cpu, "unit": Unit}
@@ -105,27 +106,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        raise ValueError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="weft run pipeline", description=__doc__.splitlines()[0])
+    parser = training_parser(
+        "weft run pipeline", __doc__.splitlines()[0], per="microbatch", layers=8
+    )
     add = parser.add_argument
     add("--schedule", choices=sorted(SCHEDULES), default="one_f_one_b", help="(%(default)s)")
     add("--ranks", type=int, default=4, metavar="P", help="(%(default)s)")
     add("--microbatches", type=int, default=8, metavar="M", help="(%(default)s)")
     add("--virtual", type=int, metavar="V", help="stages per rank of interleaved (2)")
-    add("--steps", type=int, default=20, metavar="N", help="(%(default)s)")
-    add("--text", type=Path, metavar="FILE", help="what to learn (this book's chapters)")
-    add("--batch", type=int, default=4, metavar="B", help="sequences per microbatch (%(default)s)")
-    add("--seq", type=int, default=64, metavar="T", help="bytes in a sequence (%(default)s)")
-    add("--layers", type=int, default=8, metavar="L", help="(%(default)s)")
-    add("--width", type=int, default=64, metavar="D", help="(%(default)s)")
-    add("--heads", type=int, default=4, metavar="H", help="(%(default)s)")
-    add("--rate", type=float, default=1e-3, help="learning rate of AdamW (%(default)s)")
-    add("--seed", type=int, default=0, help="(%(default)s)")
     add("--clock", choices=CLOCKS, default="wall", help="what times are measured by (%(default)s)")
     add("--timeline", action="store_true", help="draw the last step as it was measured")
     add("--trace", type=Path, metavar="FILE", help="write the last step for ui.perfetto.dev")
@@ -146,7 +135,7 @@ def _training(options: argparse.Namespace) -> Training:
             raise ValueError(f"--virtual is for interleaved, {options.schedule} takes none")
         sizes.append(options.virtual)
     plan = SCHEDULES[options.schedule](*sizes)
-    config = Config(options.layers, options.width, options.heads, seq=options.seq)
+    config = decoder(options)
     if plan.stages > config.layers:
         raise ValueError(
             f"--layers is {config.layers}, must be at least {plan.stages}, "

@@ -21,6 +21,7 @@ from weft.nn.transformer import Config, loss, stages
 from weft.plan.arguments import sizes
 from weft.plan.zero import checked_stage
 from weft.run.aloud import Lines, Report, listening, reporting
+from weft.run.options import decoder, training_parser
 from weft.run.text import read_text, windows
 from weft.run.world import World, launch
 from weft.run.zero import Zero
@@ -110,26 +111,12 @@ def _train_aloud(world: World, training: Training, text: bytes, door: str):
         return train(world, training, text, report)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        raise ValueError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="weft run zero", description=__doc__.splitlines()[0])
+    parser = training_parser("weft run zero", __doc__.splitlines()[0], per="rank")
     add = parser.add_argument
     ranks = int(os.environ.get("WORLD_SIZE", 2))  # torchrun's
     add("--stage", type=int, default=2, metavar="S", help="0, 1, 2 or 3 (%(default)s)")
     add("--ranks", type=int, default=ranks, metavar="N", help="(%(default)s)")
-    add("--steps", type=int, default=20, metavar="K", help="(%(default)s)")
-    add("--text", type=Path, metavar="FILE", help="what to learn (this book's chapters)")
-    add("--batch", type=int, default=4, metavar="B", help="sequences on each rank (%(default)s)")
-    add("--seq", type=int, default=64, metavar="T", help="bytes in a sequence (%(default)s)")
-    add("--layers", type=int, default=4, metavar="L", help="(%(default)s)")
-    add("--width", type=int, default=64, metavar="D", help="(%(default)s)")
-    add("--heads", type=int, default=4, metavar="H", help="(%(default)s)")
-    add("--rate", type=float, default=1e-3, help="learning rate of AdamW (%(default)s)")
-    add("--seed", type=int, default=0, help="(%(default)s)")
     add("--bucket", type=int, default=BUCKET, help="elements sent together (%(default)s)")
     add("--checkpoint", type=Path, metavar="FOLDER", help="keep one there, and go on from it")
     add("--every", type=int, default=10, metavar="K", help="steps between two (%(default)s)")
@@ -141,9 +128,8 @@ def _training(options: argparse.Namespace) -> Training:
     """What the options ask for; whatever is wrong with them comes out before a rank starts."""
     keys = ("ranks", "steps", "batch", "bucket", "every")
     given = dict(zip(keys, sizes(**{f"--{k}": getattr(options, k) for k in keys}), strict=True))
-    config = Config(options.layers, options.width, options.heads, seq=options.seq)
     return Training(
-        config,
+        decoder(options),
         checked_stage(options.stage),
         rate=options.rate,
         seed=options.seed,
