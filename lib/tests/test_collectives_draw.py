@@ -138,17 +138,17 @@ def test_one_rank_has_no_curves():
 
 @pytest.mark.parametrize(("n", "link"), [(2, "pcie4"), (7, "nvlink4"), (512, "ib-hdr")])
 def test_the_dots_are_at_the_formulas_times(n, link):
-    kinds = "ring", "tree", "in_network"
+    kinds = "ring", "tree", "double_tree", "in_network"
     root = inside(parse(times_svg(n, LINKS[link], 2**22, in_network=True)), wide_ones=True)
     at = {tip.split(", ")[0]: tip.split(": ")[1] for _, tip in tips(root)}
-    for kind, name in zip(kinds, ("ring", "tree", "switch adds"), strict=True):
+    for kind, name in zip(kinds, ("ring", "tree", "two trees", "switch adds"), strict=True):
         number, unit = at[name].split()
         scale = {"s": 1, "ms": 1e-3, "µs": 1e-6}[unit]
         right = seconds("all_reduce", 2**22, n, LINKS[link], kind)
         assert float(number) * scale == pytest.approx(right, rel=1e-3)
     dots = [float(circle.get("cy")) for circle in root.iter(f"{SVG}circle")]
     times = [seconds("all_reduce", 2**22, n, LINKS[link], kind) for kind in kinds]
-    assert sorted(range(3), key=lambda i: -dots[i]) == sorted(range(3), key=lambda i: times[i])
+    assert sorted(range(4), key=lambda i: -dots[i]) == sorted(range(4), key=lambda i: times[i])
     meets = f"meet at {binary(crossover(n, LINKS[link]))}"
     assert (meets in told(root)) == (n > 2)
 

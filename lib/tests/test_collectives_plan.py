@@ -87,6 +87,8 @@ def test_numbers_of_steps(n):
     lengths = {name: len(make(n)) for name, make in STEPS.items()}
     assert lengths == {
         "ring_all_reduce": 2 * (n - 1), "tree_all_reduce": 2 * deep, "direct_all_reduce": 2,
+        "double_tree_all_reduce": 2 * deep,
+        "halving_doubling_all_reduce": 2 * int(log2(n)) + 2 * (log2(n) % 1 > 0),
         "ring_reduce_scatter": n - 1, "ring_all_gather": n - 1, "all_to_all": n - 1,
         "broadcast": n - 1, "tree_broadcast": deep,
     }  # fmt: skip
@@ -113,6 +115,38 @@ def test_what_a_ring_never_sends(n):
         for r in range(n):
             mine = [send.chunk for step in make(n) for send in step if send.source == r]
             assert sorted(mine) == [c for c in range(n) if c != (r + less) % n]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 8, 13, 16, 33])
+def test_in_two_trees_every_rank_has_both_parts(n):
+    parents = plan._parents(n), plan._other(plan._parents(n))
+    inside = [{p for r, p in enumerate(tree) if p != r} for tree in parents]
+    assert inside[0] & inside[1] <= ({0} if n % 2 else set())
+    for tree in parents:
+        assert sum(tree[r] == r for r in range(n)) == 1  # one root, and two children at the most
+        children = Counter(p for r, p in enumerate(tree) if p != r)
+        assert max(children.values()) <= 2
+        assert max(plan._level(tree, r) for r in range(n)) == ceil(log2(n))
+    for rounds in (1, 3, 8):
+        steps = plan.double_tree_all_reduce(n, rounds)
+        check(steps)
+        assert len(steps) == 2 * ceil(log2(n)) + rounds - 1
+        for step in steps:
+            for end in ("source", "target"):
+                assert max(Counter(getattr(send, end) for send in step).values()) <= 4
+
+
+@pytest.mark.parametrize("bits", range(1, 6))
+def test_halving_halves_and_meets_neighbours_first(bits):
+    n = 2**bits
+    steps = plan.halving_doubling_all_reduce(n)
+    assert [len(step) for step in steps[:bits]] == [n * n >> b for b in range(1, bits + 1)]
+    assert [len(step) for step in steps[bits:]] == [n * n >> b for b in range(bits, 0, -1)]
+    for b, step in enumerate(steps[:bits]):
+        assert set(pairs([step])) == {(r, r ^ 2**b) for r in range(n)}
+    held = play(steps)[bits]
+    assert all(held[r][r] == Counter(range(n)) for r in range(n))
+    assert sent(steps, [1] * n) == (2 * (n - 1),) * n  # nobody could send less
 
 
 # --- wrong plans are caught -----------------------------------------------------------------------
@@ -242,6 +276,8 @@ def test_closed_forms_are_what_is_counted(n, link):
     assert seconds("all_reduce", S, n, link) == counted(plan.ring_all_reduce(n))
     assert seconds("all_reduce", S, n, link, "tree") == counted(plan.tree_all_reduce(n))
     assert seconds("all_reduce", S, n, link, "direct") == counted(plan.direct_all_reduce(n))
+    halving = plan.halving_doubling_all_reduce(n)
+    assert seconds("all_reduce", S, n, link, "halving_doubling") == counted(halving)
     assert seconds("reduce_scatter", S, n, link) == counted(plan.ring_reduce_scatter(n))
     assert seconds("all_gather", S, n, link) == counted(plan.ring_all_gather(n))
     assert seconds("all_to_all", S, n, link) == counted(plan.all_to_all(n), total=n * S)
@@ -276,15 +312,49 @@ def test_uneven_pieces_cost_as_much_as_the_longest():
     assert counted == pytest.approx(seconds("all_reduce", n * long, n, WIRE), rel=1e-12)
 
 
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 16, 31])
+def test_two_trees_take_no_longer_than_said_and_little_less(n):
+    """A step is counted with four pieces each way; the first and last levels have fewer."""
+    S, deep = 2**20, ceil(log2(n))
+    for rounds in (1, 4, 64):
+        steps = plan.double_tree_all_reduce(n, rounds)
+        bound = seconds("all_reduce", S, n, WIRE, "double_tree", rounds)
+        counted = cost(steps, pieces(S, 2 * rounds), WIRE)
+        assert counted <= bound * (1 + 1e-12)
+        if n > 3:  # else no rank has a parent and two children
+            full = max(0, rounds - 2 * deep) / (rounds + 2 * deep - 1)
+            assert counted >= full * bound
+    assert seconds("all_reduce", 30, n, FREE, "double_tree", 10**9) == pytest.approx(20)
+
+
+def test_with_boxes_near_partners_first_means_little_far_away():
+    """In boxes of eight, halving sends no more out of them than rails do, in fewer steps."""
+    pair = Cluster(BOXES["dgx-h100"], 4)
+    steps = plan.halving_doubling_all_reduce(pair.n)
+    out = Counter()
+    for step in steps[: len(steps) // 2]:
+        for source, target, _, _ in step:
+            out[source] += source // 8 != target // 8
+    assert set(out.values()) == {pair.n // 8 - 1}  # of pair.n pieces
+    rails = plan.hierarchical_all_reduce(4, 8)
+    amounts = pieces(2**30, pair.n)
+    assert cost(steps, amounts, pair.link) == pytest.approx(cost(rails, amounts, pair.link), 0.01)
+    assert cost(steps, pieces(2**12, pair.n), pair.link) < cost(
+        rails, pieces(2**12, pair.n), pair.link
+    )
+
+
 def test_without_latency_a_fine_chain_costs_one_way():
     assert seconds("broadcast", 30, 7, FREE) == 10.0
     assert seconds("all_reduce", 30, 5, FREE, "in_network") == pytest.approx(10 * 6 / 5)
 
 
-@pytest.mark.parametrize("op", ["broadcast", "all_reduce"])
+@pytest.mark.parametrize(
+    ("op", "algorithm"),
+    [("broadcast", "ring"), ("all_reduce", "in_network"), ("all_reduce", "double_tree")],
+)
 @pytest.mark.parametrize("nbytes", [1, 10**4, 10**8])
-def test_the_number_of_rounds_is_the_best(op, nbytes):
-    algorithm = "ring" if op == "broadcast" else "in_network"
+def test_the_number_of_rounds_is_the_best(op, algorithm, nbytes):
     for n in (2, 3, 8):
         best = seconds(op, nbytes, n, WIRE, algorithm)
         tried = [seconds(op, nbytes, n, WIRE, algorithm, k) for k in range(1, 400)]

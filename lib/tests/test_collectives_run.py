@@ -299,7 +299,7 @@ def test_wrong_arguments_are_named_before_anything_is_sent():
         "op is 'xor', must be one of sum",
         "op is 'mean', must be another for tensor of dtype torch.int32",
         "tensor has dtype torch.complex64, must be one that has max",
-        "algorithm is 'gossip', must be one of ring, tree, direct",
+        "algorithm is 'gossip', must be one of ring, tree, double_tree",
         "algorithm is for all_gather on 3 ranks, must be for all_reduce on 3",
         "algorithm is for all_reduce on 4 ranks, must be for all_reduce on 3",
         "tensor has no dims, must have rows",

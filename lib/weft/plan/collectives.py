@@ -20,6 +20,8 @@ __all__ = [
     "broadcast",
     "bus_factor",
     "direct_all_reduce",
+    "double_tree_all_reduce",
+    "halving_doubling_all_reduce",
     "hierarchical_all_reduce",
     "ring_all_gather",
     "ring_all_reduce",
@@ -202,9 +204,117 @@ def tree_all_reduce(n: int) -> Steps:
     0→1:0
     """
     down = tree_broadcast(n)
-    turned = reversed(down)
-    up = [[Send(s.target, s.source, 0, True) for s in step] for step in turned]
-    return Steps("all_reduce", down.n, 1, up + down)
+    return Steps("all_reduce", down.n, 1, _back(down, reduce=True) + down)
+
+
+def double_tree_all_reduce(n: int, rounds: int = 1) -> Steps:
+    """Two trees at a time, half of the data in each, cut into `rounds` pieces that follow.
+
+    Piece k of a tree is a level further up in every step, then a level further down, while
+    the pieces behind it use the levels that it has left. Who is inside one tree is a leaf of
+    the other, so a rank never sends or gets more than four pieces in a step: one up in each
+    tree, and two down. Sanders, Speck and Träff 2009; the trees are those of NCCL.
+
+    >>> for step in double_tree_all_reduce(3): print(*step)
+    1→2+0 2→0+1
+    2→0+0 0→1+1
+    0→2:0 1→0:1
+    2→1:0 0→2:1
+    """
+    n, rounds = sizes(n=n, rounds=rounds)
+    trees = [_parents(n), _other(_parents(n))]
+    levels = [[_level(parents, r) for r in range(n)] for parents in trees]
+    deep = max(map(max, levels))
+    steps: list[list[Send]] = [[] for _ in range(2 * deep + rounds - 1)] if n > 1 else []
+    for half, parents in enumerate(trees):
+        for r in (r for r in range(n) if r != parents[r]):
+            level = levels[half][r]
+            for k in range(rounds):
+                piece = half * rounds + k
+                steps[deep - level + k].append(Send(r, parents[r], piece, True))
+                steps[deep + level - 1 + k].append(Send(parents[r], r, piece, False))
+    return Steps("all_reduce", n, 2 * rounds, steps)
+
+
+def _parents(n: int) -> list[int]:
+    """Whose child each rank is in a tree in which odd ranks are leaves; 0 is its own.
+
+    With b the lowest bit of a rank, the parent is the neighbour at a distance of b whose
+    lowest bit is 2 b, or else, where n ends before it, the one below.
+
+    >>> _parents(6)
+    [0, 2, 4, 2, 0, 4]
+    """
+
+    def parent(r: int) -> int:
+        b = r & -r
+        above = (r ^ b) | 2 * b
+        return above if 0 < above < n else r ^ b
+
+    return [parent(r) for r in range(n)]
+
+
+def _other(parents: list[int]) -> list[int]:
+    """The same tree for other ranks: mirrored if their number is even, else moved on by one.
+
+    >>> _other([0, 2, 0]), _other([0, 2, 0, 2])
+    ([1, 1, 0], [1, 3, 1, 3])
+    """
+    n = len(parents)
+    if n % 2:
+        return [(parents[r - 1] + 1) % n for r in range(n)]
+    return [n - 1 - parents[n - 1 - r] for r in range(n)]
+
+
+def _level(parents: list[int], r: int) -> int:
+    """How many steps it is from a rank to the top.
+
+    >>> [_level([0, 2, 0, 2], r) for r in range(4)]
+    [0, 2, 1, 2]
+    """
+    return 0 if parents[r] == r else 1 + _level(parents, parents[r])
+
+
+def _back(steps: Iterable[list[Send]], reduce: bool) -> list[list[Send]]:
+    """The steps from the last to the first, and every message the other way."""
+    turned = reversed(list(steps))
+    return [[Send(s.target, s.source, s.chunk, reduce) for s in step] for step in turned]
+
+
+def halving_doubling_all_reduce(n: int) -> Steps:
+    """All ranks end with the sum, in 2 log2 n steps, each with half as much as the one before.
+
+    In step b, ranks whose numbers differ in bit b alone exchange: each keeps the pieces whose
+    bit b is its own, and sends the others. After the last, rank r has the sum of piece r, and
+    the way back hands the sums out. Where n is no power of two, as many ranks as there are too
+    many give all they have to one of the others first, and are told the sums in the end.
+    Thakur, Rabenseifner and Gropp 2005, section 4.5.
+
+    >>> for step in halving_doubling_all_reduce(3): print(*step)
+    2→0+0 2→0+1
+    0→1+1 1→0+0
+    1→0:1 0→1:0
+    0→2:0 0→2:1
+    """
+    (n,) = sizes(n=n)
+    bits = n.bit_length() - 1
+    m = 1 << bits  # ranks that take part
+    steps = [
+        [Send(r, r ^ 1 << b, c, True) for r in range(m) for c in range(m) if _differ(r, c) == b]
+        for b in range(bits)
+    ]
+    if n > m:
+        steps.insert(0, [Send(r, r - m, c, True) for r in range(m, n) for c in range(m)])
+    return Steps("all_reduce", n, m, steps + _back(steps, reduce=False))
+
+
+def _differ(a: int, b: int) -> int:
+    """The lowest bit in which two numbers differ; -1 for the same.
+
+    >>> _differ(0b1010, 0b0110), _differ(3, 3)
+    (2, -1)
+    """
+    return ((a ^ b) & -(a ^ b)).bit_length() - 1
 
 
 def _distances(n: int) -> list[int]:
@@ -293,6 +403,8 @@ STEPS = MappingProxyType(
     {
         "ring_all_reduce": ring_all_reduce,
         "tree_all_reduce": tree_all_reduce,
+        "double_tree_all_reduce": double_tree_all_reduce,
+        "halving_doubling_all_reduce": halving_doubling_all_reduce,
         "direct_all_reduce": direct_all_reduce,
         "ring_reduce_scatter": ring_reduce_scatter,
         "ring_all_gather": ring_all_gather,

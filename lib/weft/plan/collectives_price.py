@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
 ALGORITHMS = {  # beside "ring", which is a rotation for all_to_all and a chain for broadcast
-    "all_reduce": ("ring", "tree", "direct", "in_network"),
+    "all_reduce": ("ring", "tree", "double_tree", "halving_doubling", "direct", "in_network"),
     "reduce_scatter": ("ring", "direct"),
     "all_gather": ("ring", "direct"),
     "all_to_all": ("ring",),
@@ -74,9 +74,10 @@ def seconds(
 ) -> float:
     """How long a collective takes on n ranks that have one such link each.
 
-    It equals what `cost` counts over the steps where the pieces are equal. A chain of
-    broadcasts, and a reduction in the network, send their data in `rounds` parts, one
-    behind the other; None takes as many as are fastest. `volume` says what nbytes is.
+    It equals what `cost` counts over the steps where the pieces are equal; for two trees it
+    is a bound, since their first and last steps are shorter than counted here. A chain of
+    broadcasts, two trees, and a reduction in the network send their data in `rounds` parts,
+    one behind the other; None takes as many as are fastest. `volume` says what nbytes is.
 
     Thakur, Rabenseifner and Gropp 2005, Patarasuk and Yuan 2009.
 
@@ -94,6 +95,12 @@ def seconds(
     deep = (n - 1).bit_length()
     if algorithm == "tree":
         return (2 if op == "all_reduce" else 1) * deep * (alpha + S / B)
+    if algorithm == "double_tree":
+        return _in_rounds(rounds, 2 * deep - 1, alpha, 2 * S / B, (2 * deep - 1) * 2 * S / B)
+    if algorithm == "halving_doubling":
+        m = 1 << (n.bit_length() - 1)  # the ranks that take part; the others tell one of them
+        folding = alpha + S / B if n > m else 0.0
+        return 2 * (folding + (m.bit_length() - 1) * alpha + (m - 1) * S / m / B)
     if algorithm == "direct":
         return (2 if op == "all_reduce" else 1) * (alpha + (n - 1) * S / n / B)
     if op == "broadcast":

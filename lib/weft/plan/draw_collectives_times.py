@@ -8,10 +8,18 @@ from weft.plan.svg import Figure, Log, amount, measure, moment, number
 
 WIDE, HIGH = 480, 330
 LEAST, MOST = 2**10, 2**33  # bytes
-LOOKS = {"ring": "none", "tree": "7 3", "in_network": "2 3", "flat": "none", "rails": "7 3"}
+LOOKS = {
+    "ring": "none",
+    "tree": "7 3",
+    "double_tree": "10 3 2 3",
+    "in_network": "2 3",
+    "flat": "none",
+    "rails": "7 3",
+}
 NAMES = {
     "ring": "ring",
     "tree": "tree",
+    "double_tree": "two trees",
     "in_network": "switch adds",
     "flat": "one ring through all",
     "rails": "nodes, then rails",
@@ -21,10 +29,10 @@ Curves = Mapping[str, Callable[[float], float]]  # name of an algorithm -> secon
 
 
 def times_svg(n: int, link: Link, nbytes: int = 2**20, in_network: bool = False) -> str:
-    """All-reduce by ring and by tree (and in the network) on n ranks, with one size marked."""
+    """All-reduce by ring and trees (and in the network) on n ranks, with one size marked."""
     if n < 2:
         raise ValueError(f"n is {n}, must be at least 2: one rank alone has nothing to send")
-    kinds = ["ring", "tree", *(["in_network"] if in_network else [])]
+    kinds = ["ring", "tree", "double_tree", *(["in_network"] if in_network else [])]
 
     def curve(kind: str) -> Callable[[float], float]:
         return lambda size: seconds("all_reduce", size, n, link, kind)

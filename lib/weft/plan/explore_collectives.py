@@ -34,21 +34,23 @@ def holding(algorithm: str = "ring_all_reduce", n: int = 4, step: int = 1) -> tu
 
 @explored
 def crossing(link: str = "ib-ndr", n: int = 3, size: int = 20) -> tuple[str, str]:
-    """All-reduce on 2^n ranks with one such link each, 2^size bytes, by ring and by tree."""
+    """All-reduce on 2^n ranks with one such link each, 2^size bytes, by ring and by trees."""
     if link not in LINKS:
         raise ValueError(f"link is {link!r}, must be one of {', '.join(LINKS)}")
     n, size = sizes(n=n, size=size)
     ranks, nbytes, wire = 2**n, 2**size, LINKS[link]
     switched = link in ("nvlink4", "nvlink5")
-    kinds = {"ring": "The ring", "tree": "the tree"}
-    kinds |= {"in_network": "with a switch that adds up"} if switched else {}
+    kinds = {"ring": "The ring", "tree": "the tree", "double_tree": "two trees"}
+    kinds |= {"in_network": "a switch that adds up"} if switched else {}
     told = []
     for kind, name in kinds.items():
         time = seconds("all_reduce", nbytes, ranks, wire, kind)
-        told.append(f"{name} takes {moment(time, 's', time)}")
+        told.append(f"{name} {moment(time, 's', time)}")
     at = crossover(ranks, wire)
-    meets = f"The ring is at least as fast from {binary(at)} on." if at else "The ring never loses."
-    summary = f"{binary(nbytes)} on {ranks} ranks: {'; '.join(told)}. {meets}"
+    meets = "The ring never loses to the tree."
+    if at:
+        meets = f"The ring is at least as fast as the tree from {binary(at)} on."
+    summary = f"{binary(nbytes)} on {ranks} ranks: {', '.join(told)}. {meets}"
     return times.times_svg(ranks, wire, nbytes, switched), summary
 
 

@@ -8,7 +8,7 @@ Every rank of a group calls the same function with tensors of the same dtype and
 """
 
 from collections.abc import Callable, MutableMapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch.distributed as dist
@@ -33,6 +33,8 @@ Group = World | dist.ProcessGroup
 ALGORITHMS: dict[str, Callable[[int], Steps]] = {
     "ring": plan.ring_all_reduce,
     "tree": plan.tree_all_reduce,
+    "double_tree": partial(plan.double_tree_all_reduce, rounds=4),
+    "halving_doubling": plan.halving_doubling_all_reduce,
     "direct": plan.direct_all_reduce,
 }
 
@@ -113,7 +115,7 @@ def all_reduce(
 ) -> Tensor:
     """Every rank's tensor becomes the sum of all, in place, and is returned.
 
-    `op` is "sum", "mean", "max", "min" or "product"; `algorithm` "ring", "tree", "direct", or
+    `op` is "sum", "mean", "max", "min" or "product"; `algorithm` one of ALGORITHMS, or
     steps for an all-reduce such as `hierarchical_all_reduce(nodes, local)`. With `check` the ranks
     first tell each other what they were given, and all raise ValueError if it differs.
     """
