@@ -13,7 +13,7 @@ from weft.kernels.attention import attention
 from weft.ref.attention import attention as reference
 
 SMALL = Sizes((32, 64), hidden=32, widths=(16,), repeats=3, tile=32, interpreted=(16,))
-TINY = Sizes((8, 16), widths=(16,), tokens=16, hidden=32, repeats=3, square=32)
+TINY = Sizes((8, 16), widths=(16, 8), tokens=16, hidden=32, repeats=3, square=32)
 
 
 class Watch:
@@ -81,8 +81,10 @@ def on_a_gpu():
 
 
 def test_every_width_has_its_records(on_a_gpu):
-    ways = [f"attention-{way}-16" for way in ("forward", "backward")]
-    assert list(on_a_gpu) == ["attention-roof", "attention-versions", *ways]
+    first = [f"attention-{way}-16" for way in ("forward", "backward")]
+    groups = ["attention-grouped-16", "attention-grouped-backward-16"]
+    second = ["attention-forward-8", "attention-backward-8"]
+    assert list(on_a_gpu) == ["attention-roof", *first, "attention-versions", *groups, *second]
     roof = on_a_gpu["attention-roof"]
     assert [(r.name, r.unit) for r in roof.results] == [("copy", "B/s"), ("matmul", "FLOP/s")]
     rows = {(r.name, r.who) for r in on_a_gpu["attention-versions"].results}
@@ -101,6 +103,50 @@ def test_we_are_compared_with_the_best_peer(on_a_gpu, way):
         ours = record.result(name, OURS)
         ratio = median(a / b for a, b in zip(ours.samples, best.samples, strict=True))
         assert record.result(name, BEST).value == ratio
+
+
+@pytest.mark.parametrize("way", ["", "backward-"])
+def test_groups_are_those_that_divide_the_heads(on_a_gpu, way):
+    record = on_a_gpu[f"attention-grouped-{way}16"]
+    names = list(dict.fromkeys(result.name for result in record.results))
+    assert names == [f"G = 1, T = {length}" for length in (8, 16)]  # of two heads
+    assert all("math" in {r.who for r in record.results if r.name == name} for name in names)
+
+
+def test_the_heads_that_share_a_kv_head_are_checked_together():
+    """Wrong in one head of the group only: its dk is wrong, and no other head's is."""
+    q, k, v, do = bench.inputs(TINY._replace(tokens=20, hidden=64), 20, 16, "cpu", kv_heads=2)
+    assert [x.shape[2] for x in (q, k, v, do)] == [4, 2, 2, 4]
+
+    def wrong(head):
+        def face(q, k, v):
+            scaled = torch.ones(4).index_fill(0, torch.tensor([head]), 1.1)
+            return reference(q, k, v, causal=True) * scaled[:, None]
+
+        return {"face": face}
+
+    for way, seen in (("forward", (3,)), ("backward", (2, 3))):
+        right = {"face": partial(reference, causal=True)}
+        assert accepted(right, (q, k, v), do, True, way, ours=right)
+        for head in seen:
+            with pytest.raises(AssertionError, match="face is wrong by"):
+                accepted(wrong(head), (q, k, v), do, True, way)
+
+
+def test_flex_is_compiled_for_few_sizes_and_never_for_groups(monkeypatch):
+    monkeypatch.setattr(bench, "_flex", lambda *_: "compiled")
+    assert len(bench.FLEX) * 2 <= 8  # causal and not; beyond, torch falls back to what is slow
+    assert {width for width, _ in bench.FLEX} <= set(bench.CUDA.widths)
+    for T, G, there in ((2048, 16, True), (2048, 4, False), (4096, 16, False)):
+        q, k = (torch.empty(8, T, heads, 128, device="meta") for heads in (16, G))
+        assert ("flex" in bench.peers(q, k, True)) == there
+
+
+def test_jobs_are_the_records_one_by_one():
+    names = [job.names for job in bench.jobs("cuda")]
+    assert names == [(name,) for name in bench.parts(bench.CUDA)]
+    assert all(0 < job.seconds <= 120 for job in bench.jobs("cuda"))
+    assert [job.names for job in bench.jobs("cpu")] == [(name,) for name in bench.ON_CPU]
 
 
 def test_rates_count_operations_as_the_papers_do():

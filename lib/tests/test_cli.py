@@ -108,7 +108,7 @@ def test_the_first_picture_takes_less_than_three_tenths_of_a_second(root):
 
 @pytest.mark.parametrize(("m", "code"), [(500, 0), (501, 2)])
 def test_the_largest_picture_is_as_large_as_said(m, code, monkeypatch, capsys):
-    monkeypatch.setattr("weft.cli.MOST_ACTIONS", 2 * 2 * 500)
+    monkeypatch.setattr("weft.cli.timelines.MOST_ACTIONS", 2 * 2 * 500)
     assert cli.main(["draw", "gpipe", "2", str(m)]) == code
     assert ("m = 501" in capsys.readouterr().err) == bool(code)
 
@@ -208,7 +208,7 @@ def test_an_interrupt_is_quiet(monkeypatch, capsys):
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "draw", interrupted)
+    monkeypatch.setattr(cli.draw, "main", interrupted)
     assert cli.main(["draw", "gpipe", "2", "2"]) == 130
     assert capsys.readouterr() == ("", "")
 

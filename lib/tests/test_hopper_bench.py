@@ -64,7 +64,7 @@ def test_there_is_a_record_for_each_question(records, told):
 
 
 def test_every_width_of_the_full_size_has_a_forward_a_backward_and_eight_bits():
-    assert bench.SIZES.lengths == (512, 1024, 2048, 4096, 8192, 16384)
+    assert bench.SIZES.lengths == (512, 1024, 2048, 4096, 8192, 16384, 32768)
     for width in bench.SIZES.widths:
         assert {f"hopper-{what}-{width}" for what in ("forward", "backward", "fp8")} <= JOBS.keys()
     assert {job.width for job in JOBS.values()} == {64, 128, 256} == set(bench.SIZES.widths)
@@ -126,10 +126,24 @@ def test_our_own_may_not_be_left_out():
         accepted(faces, qkv, do, True, "forward", ours=faces)
 
 
+def test_groups_are_those_that_divide_the_heads(records):
+    for way in ("", "backward-"):
+        names = {result.name for result in records[f"hopper-grouped-{way}128"].results}
+        assert names == {f"G = 1, T = {length}" for length in (8, 40)}  # of two heads
+
+
+def test_jobs_are_the_records_one_by_one():
+    found = bench.jobs("cuda")
+    assert [job.names for job in found] == [(name,) for name in JOBS] and bench.jobs("cpu") == []
+    assert all(0 < job.seconds <= 120 for job in found)
+
+
 def test_without_a_hopper_gpu_there_is_nothing_to_time(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="this needs a Hopper GPU: torch sees no CUDA device"):
         bench.bench(print)
+    with pytest.raises(ValueError, match="this needs a Hopper GPU: torch sees no CUDA device"):
+        bench.jobs()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A100")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from weft.bench import precision
-from weft.bench.precision import COPY, FIRST, FUSED, MIXED, OURS, SAID, Sizes, optimizers
+from weft.bench.precision import COPY, EACH, FIRST, FUSED, MIXED, OURS, SAID, Sizes, optimizers
 from weft.nn.precision import WAYS, Task, distance, train
 from weft.plan.precision_state import RECIPES
 
@@ -74,7 +74,7 @@ def test_the_bytes_are_those_of_the_plan(monkeypatch):
 def test_on_a_gpu_it_is_the_kernels_that_are_timed(monkeypatch):
     monkeypatch.setattr(precision, "parameters", lambda n, dtype, _: made(n, dtype))
     ways = optimizers((3, 4), "cuda")
-    assert list(ways) == [OURS, FIRST, FUSED]
+    assert list(ways) == [OURS, FIRST, FUSED, EACH]
     for who in (OURS, FIRST):
         call, recipe = ways[who]
         weights = call.__self__.param_groups[0]["params"]

@@ -8,7 +8,7 @@ computes is compared with the definition before its time counts.
 import sys
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
+from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
 from weft.kernels import attention_fa1, attention_naive
 from weft.kernels.attention import attention
@@ -45,12 +46,15 @@ class Sizes(NamedTuple):
     tile: int = 128  # of the tiled torch attention
     interpreted: tuple[int, ...] = ()
     square: int = 8192  # the side of a matmul, and with it the bytes that are copied
+    kv_heads: tuple[int, ...] = (1, 4, 8)
 
 
 CPU = Sizes((256, 512, 1024, 2048, 4096), hidden=256, repeats=7, interpreted=(64, 128, 256))
 CUDA = Sizes((512, 1024, 2048, 4096, 8192, 16_384, 32_768), widths=(128, 64, 256))
-MOST = {"math": 4096, "naive": 8192, "fa1": 4096, "flex": 16_384}
-FLEX = (2048, 16_384)  # each length compiles anew, which takes seconds
+MOST = {"math": 4096, "naive": 8192, "fa1": 4096}
+MOST_GROUPED = 8192  # of gradients that are checked for all heads of a group at once
+# Widths and lengths: each compiles anew, for many seconds, and after eight torch stops doing so.
+FLEX = ((128, 2048), (128, 16_384))
 WRONG = 0.02  # relative error, root of the mean square; rounding to bf16 makes about 0.003
 
 
@@ -63,29 +67,79 @@ def bench(progress: Progress, sizes: Sizes | None = None) -> Iterator[Record]:
         yield from on_cpu(sizes or CPU, progress)
 
 
+def jobs(device: str | None = None) -> list[Job]:
+    """Each record by itself, on `device` "cuda" or "cpu"; None is the GPU where there is one."""
+    if (device or ("cuda" if torch.cuda.is_available() else "cpu")) == "cpu":
+        return [Job((name,), partial(on_cpu, CPU, only=(name,))) for name in ON_CPU]
+    return part_jobs("attention", COMMAND, CUDA, parts(CUDA))
+
+
 # --- on a GPU -------------------------------------------------------------------------------------
 
 
+class Part(NamedTuple):
+    """What makes a record: a measurement at a width, its title, and about how many seconds."""
+
+    measure: Callable[["Clock", Sizes, int], list[Result]]
+    width: int
+    title: str
+    seconds: float
+
+
+def parts(sizes: Sizes) -> dict[str, Part]:
+    """The roof, then the first width in all respects, then forward and backward of the others."""
+    first, *others = sizes.widths
+    roof = "What this GPU reaches without attention: a copy, and a bf16 matmul"
+
+    def titled(what: str, width: int) -> str:
+        heads = sizes.hidden // width
+        return f"{what}, bf16, {heads} heads of width {width}, {sizes.tokens} tokens"
+
+    forward = partial(beside_peers, way="forward")
+    backward = partial(beside_peers, way="backward")
+    made = {"attention-roof": Part(lambda clock, sizes, _: ceilings(clock, sizes), first, roof, 5)}
+    made |= {
+        f"attention-{what}": Part(measure, first, titled(title, first), seconds)
+        for what, measure, title, seconds in (
+            (f"forward-{first}", forward, "Attention forward", 90),
+            (f"backward-{first}", backward, "Attention backward", 80),
+            ("versions", versions, "Attention forward by version, not causal", 30),
+            (f"grouped-{first}", grouped, "Causal attention forward, grouped heads", 15),
+            (f"grouped-backward-{first}", grouped_backward,
+             "Causal attention backward, grouped heads", 25),
+        )
+    }  # fmt: skip
+    for width in others:
+        for way, measure in (("forward", forward), ("backward", backward)):
+            title = titled(f"Attention {way}", width)
+            made[f"attention-{way}-{width}"] = Part(measure, width, title, 25)
+    return made
+
+
 def on_gpu(sizes: Sizes, progress: Progress, clock: "Clock") -> Iterator[Record]:
-    """Ceilings, our own versions, then forward and backward beside all peers, width by width."""
-    total = 2 + 2 * len(sizes.widths)
-    progress(0, total, "ceilings")
-    title = "What this GPU reaches without attention: a copy, and a bf16 matmul"
-    yield Record.here(
-        "attention-roof", title, "attention", COMMAND, ceilings(clock, sizes), clock.device
-    )
-    progress(1, total, "versions")
-    title = f"Forward passes of our own, bf16, width {sizes.widths[0]}, by version"
-    found = versions(clock, sizes, sizes.widths[0])
-    yield Record.here("attention-versions", title, "attention", COMMAND, found, clock.device)
-    for i, width in enumerate(sizes.widths):
-        for j, way in enumerate(("forward", "backward")):
-            progress(2 + 2 * i + j, total, f"{way}, width {width}")
-            heads = sizes.hidden // width
-            title = f"Attention {way}, bf16, {heads} heads of width {width}, {sizes.tokens} tokens"
-            found = beside_peers(clock, sizes, width, way)
-            name = f"attention-{way}-{width}"
-            yield Record.here(name, title, "attention", COMMAND, found, clock.device)
+    """The records of all parts, one after the other."""
+    found = parts(sizes)
+    for i, (name, part) in enumerate(found.items()):
+        progress(i, len(found), part.title)
+        yield recorded(name, part, "attention", COMMAND, sizes, clock)
+
+
+def recorded(
+    name: str, part: Part, topic: str, command: str, sizes: Sizes, clock: "Clock"
+) -> Record:
+    """Measure a part."""
+    found = part.measure(clock, sizes, part.width)
+    return Record.here(name, part.title, topic, command, found, clock.device)
+
+
+def part_jobs(topic: str, command: str, sizes: Sizes, found: dict[str, Part]) -> list[Job]:
+    """Parts as jobs for a GPU, each with a clock of its own when its time comes."""
+
+    def make(name: str, progress: Progress) -> Iterator[Record]:
+        clock = Clock("cuda", sizes.warmup, sizes.repeats)
+        yield recorded(name, found[name], topic, command, sizes, clock)
+
+    return [Job((name,), partial(make, name), part.seconds) for name, part in found.items()]
 
 
 def beside_peers(
@@ -95,13 +149,40 @@ def beside_peers(
     results = []
     for causal in (False, True):
         for length in sizes.lengths:
-            q, k, v, do = inputs(sizes, length, width, clock.device)
-            faces = {OURS: partial(face, causal=causal)} | peers(length, causal, clock.device)
-            calls = accepted(faces, (q, k, v), do, causal, way)
-            flops = work(q, causal) * (1 if way == "forward" else 2.5)
             name = f"{'causal' if causal else 'full'}, T = {length}"
-            results += compared(name, clock.samples(calls), flops)
+            tensors = inputs(sizes, length, width, clock.device)
+            results += one_size(clock, name, tensors, causal, way, face)
     return results
+
+
+def grouped(
+    clock: "Clock", sizes: Sizes, width: int, way: str = "forward", face: Callable = attention
+) -> list[Result]:
+    """The same where G kv heads serve all query heads, causal, for each G that divides them."""
+    results = []
+    for G in (G for G in sizes.kv_heads if (sizes.hidden // width) % G == 0):
+        for length in sizes.lengths:
+            if way == "backward" and length > MOST_GROUPED:
+                continue
+            tensors = inputs(sizes, length, width, clock.device, kv_heads=G)
+            results += one_size(clock, f"G = {G}, T = {length}", tensors, True, way, face)
+    return results
+
+
+def grouped_backward(clock: "Clock", sizes: Sizes, width: int) -> list[Result]:
+    """Gradients with grouped heads: those of a kv head are sums over the heads that it serves."""
+    return grouped(clock, sizes, width, "backward")
+
+
+def one_size(
+    clock: "Clock", name: str, tensors: Sequence[Tensor], causal: bool, way: str, face: Callable
+) -> list[Result]:
+    """Everyone who is right on these q, k, v and do, in turns."""
+    q, k, v, do = tensors
+    faces = {OURS: partial(face, causal=causal)} | peers(q, k, causal)
+    calls = accepted(faces, (q, k, v), do, causal, way)
+    flops = work(q, causal) * (1 if way == "forward" else 2.5)
+    return compared(name, clock.samples(calls), flops)
 
 
 def versions(clock: "Clock", sizes: Sizes, width: int) -> list[Result]:
@@ -133,12 +214,16 @@ def ceilings(clock: "Clock", sizes: Sizes) -> list[Result]:
     ]
 
 
-def inputs(sizes: Sizes, length: int, width: int, device: str) -> list[Tensor]:
-    """q, k, v and the gradient of o, each [B, T, H, K], the first three to be differentiated."""
+def inputs(
+    sizes: Sizes, length: int, width: int, device: str, kv_heads: int | None = None
+) -> list[Tensor]:
+    """q, k, v and the gradient of o, [B, T, H or G, K], the first three to be differentiated."""
     dice = torch.Generator(device).manual_seed(length)
-    shape = max(1, sizes.tokens // length), length, sizes.hidden // width, width
+    B, H = max(1, sizes.tokens // length), sizes.hidden // width
+    G = kv_heads or H
     made = [
-        torch.randn(shape, device=device, generator=dice, dtype=torch.bfloat16) for _ in range(4)
+        torch.randn(B, length, n, width, device=device, generator=dice, dtype=torch.bfloat16)
+        for n in (H, G, G, H)
     ]
     return [x.requires_grad_() for x in made[:3]] + made[3:]
 
@@ -149,9 +234,10 @@ def work(q: Tensor, causal: bool) -> float:
     return 4 * B * H * T * T * K / (2 if causal else 1)
 
 
-def peers(length: int, causal: bool, device: str) -> dict[str, Callable]:
-    """Who else computes attention on this machine: a function of q, k, v [B, T, H, K] each."""
-    found = {
+def peers(q: Tensor, k: Tensor, causal: bool) -> dict[str, Callable]:
+    """Who else computes attention of such tensors: functions of q, k, v, each [B, T, H or G, K]."""
+    length, width, shared = q.shape[1], q.shape[3], q.shape[2] != k.shape[2]
+    found: dict[str, Callable] = {
         name: partial(_sdpa, backend, causal)
         for name, backend in (
             ("cudnn", SDPBackend.CUDNN_ATTENTION),
@@ -160,25 +246,34 @@ def peers(length: int, causal: bool, device: str) -> dict[str, Callable]:
             ("math", SDPBackend.MATH),
         )
     }
-    if length in FLEX:
-        found["flex"] = _flex(length, causal, device)
+    if (width, length) in FLEX and not shared:
+        found["flex"] = _flex(length, causal, str(q.device))
+    try:
+        from flash_attn_interface import flash_attn_func
+
+        found["flash 3"] = partial(flash_attn_func, causal=causal)
+    except ImportError:
+        pass
     try:
         from xformers.ops import LowerTriangularMask, memory_efficient_attention
 
         bias = LowerTriangularMask() if causal else None
-        found["xformers"] = partial(memory_efficient_attention, attn_bias=bias)
+        found |= {} if shared else {"xformers": partial(memory_efficient_attention, attn_bias=bias)}
     except ImportError:
         pass
     return {name: face for name, face in found.items() if length <= MOST.get(name, length)}
 
 
 def _sdpa(backend: SDPBackend, causal: bool, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    how = {"enable_gqa": True} if q.shape[2] != k.shape[2] else {}
     with sdpa_kernel(backend):
-        o = sdpa(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=causal)
+        o = sdpa(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=causal, **how)
     return o.transpose(1, 2)
 
 
+@cache
 def _flex(length: int, causal: bool, device: str) -> Callable:
+    """Compiled once for a length, forward and backward together, which takes many seconds."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     mask = None
@@ -186,7 +281,6 @@ def _flex(length: int, causal: bool, device: str) -> Callable:
         mask = create_block_mask(
             lambda b, h, i, j: i >= j, None, None, length, length, device=device
         )
-    torch.compiler.reset()  # it stops compiling anew after a few shapes
     run = torch.compile(flex_attention, dynamic=False)
     return lambda q, k, v: run(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=mask).transpose(
         1, 2
@@ -212,23 +306,39 @@ def accepted(
     relative error above `wrong` is an AssertionError.
     """
     calls, right = {}, None
+    many = qkv[0].shape[2] // qkv[1].shape[2] if way == "backward" else 1
+    served = (many, 1, 1)  # the last kv head, and as many query heads as what it gives depends on
+    shown = served[:1] if way == "forward" else served
     for who, face in faces.items():
         try:
             call = _timed(face, qkv, do, way)
-            got = [x[:1, :, -1:].detach() for x in call()]
-        except (RuntimeError, NotImplementedError, ValueError) as error:
+            got = [_last(x, n) for x, n in zip(call(), shown, strict=True)]
+        except Exception as error:  # compilers have exceptions of many kinds
             if who in ours:
                 raise
-            print(f"{who} does not run here: {str(error).splitlines()[0]}", file=sys.stderr)
+            _tell(who, next(iter(str(error).splitlines()), type(error).__name__))
             continue
         if right is None:
-            right = _defined(*(x[:1, :, -1:] for x in (*qkv, do)), causal, way)
+            heads = *served[:3], served[0]
+            some = (_last(x, n) for x, n in zip((*qkv, do), heads, strict=True))
+            right = _defined(*some, causal, way)
         for a, b in zip(got, right, strict=True):
             error = ((a - b).norm() / b.norm()).item()
             if not error <= wrong:
                 raise AssertionError(f"{who} is wrong by {error:.3g} of the result, {way}")
         calls[who] = call
     return calls
+
+
+def _last(x: Tensor, heads: int) -> Tensor:
+    """The last heads of the first sequence."""
+    return x[:1, :, -heads:].detach()
+
+
+@cache
+def _tell(who: str, why: str) -> None:
+    """Say who is left out and why, once."""
+    print(f"{who} does not run here: {why}", file=sys.stderr)
 
 
 def _timed(face: Callable, qkv: Sequence[Tensor], do: Tensor, way: str) -> Callable:
@@ -240,8 +350,8 @@ def _timed(face: Callable, qkv: Sequence[Tensor], do: Tensor, way: str) -> Calla
 
 
 def _defined(q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool, way: str) -> list[Tensor]:
-    """The same by the definition, in float64, or float32 where the matrix would be too large."""
-    wide = torch.float64 if q.shape[1] <= 8192 else torch.float32
+    """The same by the definition, in float64, or float32 where its matrices would be too large."""
+    wide = torch.float64 if q.shape[1] ** 2 * q.shape[2] <= 2**26 else torch.float32
     q, k, v = (x.detach().to(wide).requires_grad_(way == "backward") for x in (q, k, v))
     o = reference(q, k, v, causal)
     return [o] if way == "forward" else list(torch.autograd.grad(o, (q, k, v), do.to(wide)))
@@ -295,18 +405,15 @@ class Clock:
 # --- on a CPU -------------------------------------------------------------------------------------
 
 
-def on_cpu(sizes: Sizes, progress: Progress) -> Iterator[Record]:
+def on_cpu(sizes: Sizes, progress: Progress, only: Container[str] = ()) -> Iterator[Record]:
     """The tiled attention's time and memory over torch's, and what interpreting a kernel costs."""
     width = sizes.widths[0]
     heads = sizes.hidden // width
     what = f"{heads} heads of width {width}, float32, {torch.get_num_threads()} threads"
-    jobs = {
-        "attention-tiled": (f"Attention in tiles of {sizes.tile}, in torch: {what}", tiled),
-        "attention-memory": (f"The most memory alive in a forward pass: {what}", memory),
-        "attention-interpreter": (f"Our kernel in Triton's interpreter: {what}", interpreted),
-    }
-    for i, (name, (title, measure)) in enumerate(jobs.items()):
-        progress(i, len(jobs), title)
+    wanted = {name: of for name, of in ON_CPU.items() if not only or name in only}
+    for i, (name, (title, measure)) in enumerate(wanted.items()):
+        title = f"{title.format(tile=sizes.tile)}: {what}"
+        progress(i, len(wanted), title)
         with torch.no_grad():
             found = measure(sizes)
         yield Record.here(name, title, "attention", COMMAND, found)
@@ -339,6 +446,13 @@ def memory(sizes: Sizes) -> list[Result]:
         ratio = peaks["tiles"] / peaks["torch"]
         results.append(Result.of(f"T = {length}", "tiles / torch", "1", [ratio]))
     return results
+
+
+ON_CPU: dict[str, tuple[str, Callable[[Sizes], list[Result]]]] = {
+    "attention-tiled": ("Attention in tiles of {tile}, in torch", tiled),
+    "attention-memory": ("The most memory alive in a forward pass", memory),
+    "attention-interpreter": ("Our kernel in Triton's interpreter", interpreted),
+}
 
 
 def _both(sizes: Sizes, lengths, who: str, face: Callable, repeats: int) -> list[Result]:

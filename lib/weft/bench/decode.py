@@ -7,7 +7,7 @@ is set beside the simulation. Where there is a GPU, weft.bench.decode_kernel add
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from weft.bench import decode_kernel
+from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
 from weft.kernels.decode import paged_attention as kernel
 from weft.nn.decode import Config, Decoder, PagedCache, generate, prefill, step
@@ -48,34 +49,48 @@ class Sizes(NamedTuple):
 FULL = Sizes()
 
 
-def bench(progress: Progress, sizes: Sizes = FULL, device: str | None = None) -> list[Record]:
-    """The records of generation and of memory, and of the kernels where there is a GPU."""
+def bench(progress: Progress, sizes: Sizes = FULL, device: str | None = None) -> Iterator[Record]:
+    """The records of the kernels where there is a GPU, of generation and of memory."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda":
+        yield from decode_kernel.bench(progress)
+    yield generation(progress, sizes, device)
+    yield memory(progress, sizes, device)
+
+
+def jobs(device: str | None = None) -> list[Job]:
+    """Each record by itself, on `device` "cuda" or "cpu"; None is the GPU where there is one."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    made = {"decode-generation": generation, "decode-memory": memory}
+    rest = [
+        Job((name,), lambda progress, make=make: [make(progress, FULL, device)], 20)
+        for name, make in made.items()
+    ]
+    kernels = Job(("decode-kernel",), decode_kernel.bench, 120)
+    return [kernels, *rest] if device == "cuda" else rest
+
+
+def generation(progress: Progress, sizes: Sizes, device: str) -> Record:
+    """The record of one more token."""
     progress(0.0, 1.0, "one more token")
     with torch.inference_mode():
         steps = growing(sizes, device, progress)
-        progress(0.5, 1.0, "a queue of requests")
-        memory = queueing(sizes, device)
-    config, threads = sizes.config, torch.get_num_threads()
-    how = "float32" + (f", {threads} threads" if device == "cpu" else "")
-    told = (
-        f"{config.layers} layers of width {config.width}, {config.heads} heads on "
-        f"{config.kv_heads}, {how}"
+    config = sizes.config
+    how = "float32" + (f", {torch.get_num_threads()} threads" if device == "cpu" else "")
+    title = (
+        f"One more token for {sizes.batch} sequences: {config.layers} layers of width "
+        f"{config.width}, {config.heads} heads on {config.kv_heads}, {how}"
     )
-    titles = {
-        "decode-generation": (f"One more token for {sizes.batch} sequences: {told}", steps),
-        "decode-memory": (
-            f"{sizes.asked} requests on {sizes.slots} slots, a longest of {sizes.queue.seq}",
-            memory,
-        ),
-    }
-    records = [
-        Record.here(name, title, "decode", COMMAND, results, device)
-        for name, (title, results) in titles.items()
-    ]
-    if device == "cuda":
-        records += decode_kernel.bench(progress)
-    return records
+    return Record.here("decode-generation", title, "decode", COMMAND, steps, device)
+
+
+def memory(progress: Progress, sizes: Sizes, device: str) -> Record:
+    """The record of a queue."""
+    progress(0.5, 1.0, "a queue of requests")
+    with torch.inference_mode():
+        found = queueing(sizes, device)
+    title = f"{sizes.asked} requests on {sizes.slots} slots, a longest of {sizes.queue.seq}"
+    return Record.here("decode-memory", title, "decode", COMMAND, found, device)
 
 
 # --- one more token -------------------------------------------------------------------------------

@@ -6,17 +6,29 @@ take the same random tensors and take turns, and a result that is wrong stops th
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from weft.bench.attention import CUDA, Clock, Sizes, accepted, beside_peers, ceilings, inputs, work
+from weft.bench.attention import (
+    CUDA,
+    Clock,
+    Part,
+    Sizes,
+    accepted,
+    beside_peers,
+    ceilings,
+    grouped,
+    inputs,
+    part_jobs,
+    work,
+)
+from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
 from weft.kernels import hopper, hopper_fp8
 
 COMMAND = "weft bench hopper"
-SIZES = CUDA._replace(lengths=tuple(512 * 2**i for i in range(6)), repeats=15)
+SIZES = CUDA._replace(repeats=15)
 VERSIONS: dict[str, Callable] = {
     "simple": hopper.simple,
     "specialized": hopper.specialized,
@@ -30,6 +42,19 @@ Progress = Callable[[float, float, str], None]  # what is done, of how much, and
 
 def bench(progress: Progress, sizes: Sizes = SIZES) -> Iterator[Record]:
     """All records of the topic, one by one; ValueError where there is no Hopper GPU."""
+    demand_hopper()
+    return on_gpu(sizes, progress, Clock("cuda", sizes.warmup, sizes.repeats))
+
+
+def jobs(device: str | None = None) -> list[Job]:
+    """Each record by itself; none on `device` "cpu", and None demands a Hopper GPU."""
+    if device is None:
+        demand_hopper()
+    return [] if device == "cpu" else part_jobs("hopper", COMMAND, SIZES, parts(SIZES))
+
+
+def demand_hopper() -> None:
+    """ValueError where these kernels cannot run."""
     if not torch.cuda.is_available():
         raise ValueError("this needs a Hopper GPU: torch sees no CUDA device")
     major, minor = torch.cuda.get_device_capability()
@@ -38,19 +63,31 @@ def bench(progress: Progress, sizes: Sizes = SIZES) -> Iterator[Record]:
         raise ValueError(
             f"this needs a Hopper GPU, of compute capability 9.0: {name} has {major}.{minor}"
         )
-    return on_gpu(sizes, progress, Clock("cuda", sizes.warmup, sizes.repeats))
+
+
+def parts(sizes: Sizes) -> dict[str, Part]:
+    """The jobs of these widths, titled with their sizes."""
+
+    def titled(job: Part) -> str:
+        if job.measure is roof:
+            return job.title
+        heads = sizes.hidden // job.width
+        return f"{job.title}, bf16, {heads} heads of width {job.width}, {sizes.tokens} tokens"
+
+    return {
+        name: job._replace(title=titled(job))
+        for name, job in JOBS.items()
+        if job.width in sizes.widths
+    }
 
 
 def on_gpu(sizes: Sizes, progress: Progress, clock: Clock) -> Iterator[Record]:
-    """The jobs of these widths, in their order."""
-    jobs = {name: job for name, job in JOBS.items() if job.width in sizes.widths}
-    for i, (name, (measure, width, title)) in enumerate(jobs.items()):
-        progress(i, len(jobs), title)
-        if measure is not roof:
-            title += f", bf16, {sizes.hidden // width} heads of width {width}"
-            title += f", {sizes.tokens} tokens"
-        found = measure(clock, sizes, width)
-        yield Record.here(name, title, "hopper", COMMAND, found, clock.device)
+    """The records of these widths, in their order."""
+    found = parts(sizes)
+    for i, (name, part) in enumerate(found.items()):
+        progress(i, len(found), part.title)
+        made = part.measure(clock, sizes, part.width)
+        yield Record.here(name, part.title, "hopper", COMMAND, made, clock.device)
 
 
 def roof(clock: Clock, sizes: Sizes, _: int) -> list[Result]:
@@ -83,6 +120,16 @@ def forward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
 def backward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
     """The gradients beside those of all peers."""
     return beside_peers(clock, sizes, width, "backward", hopper.attention)
+
+
+def in_groups(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
+    """The last version where kv heads are shared, causal."""
+    return grouped(clock, sizes, width, "forward", hopper.attention)
+
+
+def in_groups_backward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
+    """Its gradients likewise."""
+    return grouped(clock, sizes, width, "backward", hopper.attention)
 
 
 @torch.no_grad()
@@ -122,24 +169,20 @@ def cases(sizes: Sizes, width: int, device: str) -> Iterator[tuple[str, bool, li
             yield name, causal, inputs(sizes, length, width, device)
 
 
-class Job(NamedTuple):
-    """What makes a record."""
-
-    measure: Callable[[Clock, Sizes, int], list[Result]]
-    width: int
-    title: str
-
-
+FORWARD, BACKWARD = "FlashAttention-3 forward", "FlashAttention-3 backward"
+GROUPED = "grouped heads, causal"
 JOBS = {  # the most telling first, for a run that is cut short
-    "hopper-roof": Job(roof, 128, "What this GPU reaches without attention: a copy, and matmuls"),
-    "hopper-forward-128": Job(forward, 128, "FlashAttention-3 forward"),
-    "hopper-backward-128": Job(backward, 128, "FlashAttention-3 backward"),
-    "hopper-versions": Job(versions, 128, "FlashAttention-3 forward, by version"),
-    "hopper-fp8-128": Job(eight_bits, 128, "FlashAttention-3 forward in FP8"),
-    "hopper-forward-64": Job(forward, 64, "FlashAttention-3 forward"),
-    "hopper-backward-64": Job(backward, 64, "FlashAttention-3 backward"),
-    "hopper-fp8-64": Job(eight_bits, 64, "FlashAttention-3 forward in FP8"),
-    "hopper-forward-256": Job(forward, 256, "FlashAttention-3 forward"),
-    "hopper-backward-256": Job(backward, 256, "FlashAttention-3 backward"),
-    "hopper-fp8-256": Job(eight_bits, 256, "FlashAttention-3 forward in FP8"),
+    "hopper-roof": Part(roof, 128, "What this GPU reaches: a copy, and matmuls", 5),
+    "hopper-forward-128": Part(forward, 128, FORWARD, 70),
+    "hopper-backward-128": Part(backward, 128, BACKWARD, 70),
+    "hopper-versions": Part(versions, 128, f"{FORWARD}, by version", 50),
+    "hopper-fp8-128": Part(eight_bits, 128, f"{FORWARD} in FP8", 40),
+    "hopper-grouped-128": Part(in_groups, 128, f"{FORWARD}, {GROUPED}", 25),
+    "hopper-grouped-backward-128": Part(in_groups_backward, 128, f"{BACKWARD}, {GROUPED}", 40),
+    "hopper-forward-64": Part(forward, 64, FORWARD, 25),
+    "hopper-backward-64": Part(backward, 64, BACKWARD, 40),
+    "hopper-forward-256": Part(forward, 256, FORWARD, 25),
+    "hopper-backward-256": Part(backward, 256, BACKWARD, 40),
+    "hopper-fp8-64": Part(eight_bits, 64, f"{FORWARD} in FP8", 30),
+    "hopper-fp8-256": Part(eight_bits, 256, f"{FORWARD} in FP8", 30),
 }

@@ -7,7 +7,8 @@ processor the reference, which makes a pass for each operation, on a GPU the ker
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import ceil
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
 from weft.kernels.precision import adam, per_tensor
 from weft.nn.precision import WAYS, Task, distance, train
@@ -23,8 +25,9 @@ from weft.ref.precision import MasterAdam
 from weft.ref.precision import adam as reference
 
 COMMAND = "weft bench precision"
-OURS, FIRST, SAID, FUSED, COPY = (
-    "weft", "weft, a launch per tensor", "reference", "torch.optim.Adam(fused=True)", "copy",
+OURS, FIRST, SAID, FUSED, EACH, COPY = (
+    "weft", "weft, a launch per tensor", "reference", "torch.optim.Adam(fused=True)",
+    "torch.optim.Adam(foreach=True)", "copy",
 )  # fmt: skip
 MIXED = Recipe("bf16", "bf16", "fp32", "fp32")
 Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
@@ -54,18 +57,29 @@ ON_CPU = FULL._replace(
 
 def bench(
     progress: Progress, sizes: Sizes | None = None, device: str | None = None
-) -> list[Record]:
+) -> Iterator[Record]:
     """The records of training and of Adam's step."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     sizes = sizes or (FULL if device == "cuda" else ON_CPU)
     trained = training(sizes, progress)
-    stepped = stepping(sizes, device, progress)
     title = "The same small network trained in several precisions, loss over that of fp32"
-    told = "Adam's step: bytes that it cannot avoid, over its time"
-    return [
-        Record.here("precision-training", title, "precision", COMMAND, trained),
-        Record.here("precision-adam", told, "precision", COMMAND, stepped, device),
-    ]
+    yield Record.here("precision-training", title, "precision", COMMAND, trained)
+    yield from steps(progress, sizes, device)
+
+
+def jobs(device: str | None = None) -> list[Job]:
+    """Each record by itself; beside a GPU the step alone, for training is the processor's."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda":
+        return [Job(("precision-adam",), partial(steps, sizes=FULL, device=device), 40)]
+    return [Job(("precision-training", "precision-adam"), partial(bench, device="cpu"))]
+
+
+def steps(progress: Progress, sizes: Sizes, device: str) -> Iterator[Record]:
+    """The record of Adam's step."""
+    stepped = stepping(sizes, device, progress)
+    title = "Adam's step: bytes that it cannot avoid, over its time"
+    yield Record.here("precision-adam", title, "precision", COMMAND, stepped, device)
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -125,8 +139,10 @@ def optimizers(
     for who, how in kernels.items():
         weights = parameters(shapes, torch.bfloat16, device)
         ways[who] = (MasterAdam(weights, adam=how).step, MIXED)
-    weights = parameters(shapes, torch.float32, device)
-    ways[FUSED] = (torch.optim.Adam(weights, fused=True).step, RECIPES["fp32"])
+    theirs = {FUSED: {"fused": True}} | ({EACH: {"foreach": True}} if device == "cuda" else {})
+    for who, how in theirs.items():
+        weights = parameters(shapes, torch.float32, device)
+        ways[who] = (torch.optim.Adam(weights, **how).step, RECIPES["fp32"])
     return ways
 
 

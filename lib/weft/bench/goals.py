@@ -1,0 +1,107 @@
+"""What is asked of the kernels on a GPU, in one place, and what records say of it.
+
+A goal is a share of somebody else's rate in the same run, or, where one is named, a rate that
+will do as well. Both are read from one result at one size; the sizes beside it are told too.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from weft.bench.record import Record, Result
+from weft.plan.draw_roofline import si
+
+BEST = "the best peer"
+NOT_OURS = ("weft", "FP8", "bf16")  # what our own contestants' names begin with
+
+
+class Goal(NamedTuple):
+    """At least `share` of what `over` does at one size of one record, or `rate` of its unit."""
+
+    what: str
+    record: str
+    size: str
+    share: float
+    over: str = BEST
+    ours: str = "weft"
+    rate: float | None = None
+    unit: str = "FLOP/s"
+
+    @property
+    def asked(self) -> str:
+        """The goal in words.
+
+        >>> Goal("", "r", "T = 8", 0.65).asked, Goal("", "r", "T = 8", 1, "cudnn", rate=6e14).asked
+        ('0.65 of the best peer', '1.00 of cudnn, or 600 TFLOP/s')
+        """
+        other = f", or {si(self.rate, self.unit)}" if self.rate else ""
+        return f"{self.share:.2f} of {self.over}{other}"
+
+
+LONG = "causal, T = 16384"
+GOALS = (
+    Goal("Triton forward", "attention-forward-128", LONG, 0.65),
+    Goal("Triton backward", "attention-backward-128", LONG, 0.65),
+    Goal("Gluon forward", "hopper-forward-128", LONG, 1.00, "cudnn", rate=660e12),
+    Goal("Gluon backward", "hopper-backward-128", LONG, 0.95, rate=520e12),
+    Goal("FP8 forward", "hopper-fp8-128", LONG, 0.95, "cudnn, FP8", ours="FP8", rate=1000e12),
+    Goal("paged decode", "decode-kernel", "64 × 4096, 32 heads on 8", 0.90, "copy", unit="B/s"),
+    Goal("fused Adam", "precision-adam", "one tensor of 2^26", 0.90, "copy", unit="B/s"),
+)
+NOT_YET = "not yet measured"
+
+
+class Reached(NamedTuple):
+    """What one record says of a goal: the rate, the share (None without the peer), and the chip."""
+
+    rate: float
+    share: float | None
+    chip: str
+    enough: bool
+
+
+def reached(goal: Goal, record: Record, size: str | None = None) -> Reached | None:
+    """What a record says of a goal at a size, the goal's own if None; None where it says nothing.
+
+    A share is the median over rounds of ours over theirs in the same round.
+    """
+    size = size or goal.size
+    here = [r for r in record.results if r.name == size and r.unit == goal.unit]
+    ours = next((r for r in here if r.who == goal.ours), None)
+    if ours is None:
+        return None
+    other = _over(goal, here)
+    share = None
+    if other is not None:
+        pairs = zip(ours.samples, other.samples, strict=True)
+        share = Result.of(size, "share", "1", [a / b for a, b in pairs]).value
+    enough = (share or 0) >= goal.share or ours.value >= (goal.rate or float("inf"))
+    return Reached(ours.value, share, record.chip, enough)
+
+
+def _over(goal: Goal, here: Sequence[Result]) -> Result | None:
+    if goal.over != BEST:
+        return next((r for r in here if r.who == goal.over), None)
+    peers = [r for r in here if not r.who.startswith(NOT_OURS)]
+    return max(peers, key=lambda r: r.value, default=None)
+
+
+def verdict(goal: Goal, records: Iterable[Record], chip: str = "h200") -> tuple[str, str, str]:
+    """What was measured at the goal's size, whether it is enough, and the shares at all sizes."""
+    record = next((r for r in records if (r.name, r.chip) == (goal.record, chip)), None)
+    found = record and reached(goal, record)
+    if not found:
+        return "", NOT_YET, ""
+    said = si(found.rate, goal.unit)
+    if found.share is not None:
+        said = f"{found.share:.2f}, {said}"
+    every = [reached(goal, record, name) for name in dict.fromkeys(r.name for r in record.results)]
+    shares = [one.share for one in every if one and one.share is not None]
+    over_all = f"{min(shares):.2f} to {max(shares):.2f}" if shares else ""
+    return said, "reached" if found.enough else f"missed by {_missed(goal, found):.1%}", over_all
+
+
+def _missed(goal: Goal, found: Reached) -> float:
+    """By how much of the goal, the nearer of share and rate."""
+    gaps = [] if found.share is None else [1 - found.share / goal.share]
+    gaps += [1 - found.rate / goal.rate] if goal.rate else []
+    return min(gaps, default=1.0)

@@ -1,0 +1,80 @@
+"""The command line: `weft draw`, `plan`, `memory`, `roofline`, `run`, `bench`, `grade`, `doctor`.
+
+A module for each command: its `arguments`, and a `main` that returns the exit code. Each imports
+what it needs when it is called, so that a picture is on the screen before torch could have been
+loaded. What goes wrong is one line on stderr and exit code 2.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from weft.cli import bench, doctor, draw, grade, memory, plan, roofline, run
+from weft.cli.common import one_line
+
+__all__ = ["main", "one_line", "parser"]
+FAILED, INTERRUPTED, CLOSED = 2, 130, 141
+COMMANDS = {  # name -> its module, and what it is for
+    "draw": (draw, "draw a pipeline schedule"),
+    "plan": (plan, "find a plan within limits"),
+    "memory": (memory, "say what each device keeps under ZeRO"),
+    "roofline": (roofline, "place operations under the roofs of chips"),
+    "run": (run, "train a small model over several ranks"),
+    "bench": (bench, "measure a topic on this machine, beside its peers"),
+    "grade": (grade, "grade an exercise"),
+    "doctor": (doctor, "say what this machine can run, and what is missing"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> None:
+        """Say what is wrong and how to learn more, without the usage above it."""
+        self.exit(FAILED, f"{self.prog}: {message} ({self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    for name in ("stdout", "stderr"):  # None where the shell has closed it
+        setattr(sys, name, getattr(sys, name) or open(os.devnull, "w"))  # noqa: SIM115 (to the end)
+    options = parser().parse_args(arguments)
+    try:
+        code = options.command(options)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # somebody has read enough, `head` say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
+        print(f"weft {options.name}: {one_line(error)}", file=sys.stderr)
+        return FAILED
+
+
+def parser() -> Parser:
+    """All commands with their arguments."""
+    top = Parser(
+        prog="weft", description="Plan, draw, run and measure the training of large models."
+    )
+    top.add_argument("--version", action="version", version="%(prog)s " + version())
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (command, help) in COMMANDS.items():
+        made = commands.add_parser(name, help=help, description=help)
+        made.set_defaults(command=command.main, name=name)
+        command.arguments(made)
+    return top
+
+
+def version() -> str:
+    """The version that is installed, if one is."""
+    if "--version" not in sys.argv:
+        return ""
+    from importlib import metadata
+
+    try:
+        return metadata.version("weft")
+    except metadata.PackageNotFoundError:
+        return "(run from its source, not installed)"

@@ -1,0 +1,108 @@
+"""`weft bench`: measure topics on this machine, beside their peers."""
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Iterable
+from errno import ENOENT
+from pathlib import Path
+
+from weft.cli.common import known, one_line
+
+FAILED = 2
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Topics, which of their records, for how long, and where those are kept."""
+    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="one or more, in this order")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="write the records there")
+    parser.add_argument("--only", metavar="NAME", default="", help="these records; or NAME,NAME")
+    parser.add_argument(
+        "--seconds", metavar="N", type=float, default=math.inf, help="begin no record after N"
+    )
+    parser.add_argument("--list", action="store_true", help="say which records there are")
+    parser.add_argument(
+        "--goals", metavar="FOLDER", type=Path, help="say what its records reach of the goals"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the benchmarks of topics; print and write each record as soon as it is there."""
+    from weft.bench.jobs import carry_out, chosen, jobs, topics
+    from weft.terminal import working
+
+    if options.goals:
+        return show_goals(options.goals)
+    known_topics = dict.fromkeys(topics())
+    for topic in options.topics:
+        known("topic", topic, known_topics)
+    if options.list:
+        return show_list(options.topics or known_topics)
+    if not options.topics:
+        raise ValueError(f"no topic is named: choose from {', '.join(known_topics)}")
+    if options.out:  # a folder that cannot be is better found out before an hour of measuring
+        options.out.mkdir(parents=True, exist_ok=True)
+    only = [name for name in options.only.split(",") if name]
+    some = chosen([job for topic in options.topics for job in jobs(topic)], only)
+
+    def keep(record) -> None:
+        show(record)
+        if options.out:
+            print(f"written: {record.write(options.out)}", flush=True)
+
+    with working(f"measuring {', '.join(options.topics)}") as progress:
+        outcome = carry_out(some, keep, progress, options.seconds)
+    if outcome.left:
+        print(f"left out: {','.join(outcome.left)}")
+    for names, error in outcome.failed.items():
+        what = "" if len(some) == 1 else f"{names}: "
+        print(f"weft bench: {what}{one_line(error)}", file=sys.stderr)
+    return FAILED if outcome.failed else 0
+
+
+def show_list(names: Iterable[str]) -> int:
+    """Print which records topics make on this machine, and about how long each takes."""
+    from weft.bench.jobs import jobs
+    from weft.terminal import table
+
+    rows = []
+    for topic in names:
+        try:
+            rows += [
+                [topic, name, "" if job.seconds is None else f"{job.seconds:.0f}"]
+                for job in jobs(topic)
+                for name in job.names
+            ]
+        except ValueError as error:
+            rows.append([topic, one_line(error), ""])
+    table(["topic", "record", "s on an h200, guessed"], rows)
+    return 0
+
+
+def show_goals(folder: Path) -> int:
+    """Print what the records of a folder reach of what is asked of the kernels."""
+    from weft.bench.goals import GOALS, verdict
+    from weft.bench.record import read_all
+    from weft.terminal import table
+
+    if not folder.is_dir():
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(folder))
+    records = read_all(folder)
+    rows = [[goal.what, goal.asked, *verdict(goal, records)] for goal in GOALS]
+    table(["goal", "asked", "measured", "verdict", "over all sizes"], rows)
+    return 0
+
+
+def show(record) -> None:
+    """A record as a table: the medians, and how far apart the samples lay."""
+    from weft.terminal import table
+
+    rows = []
+    for r in record.results:
+        spread = f"{min(r.samples):.4g} – {max(r.samples):.4g}"
+        rows.append([r.name, r.who, f"{r.value:.4g}", r.unit, spread, str(len(r.samples))])
+    table(["what", "who", "median", "unit", "from – to", "samples"], rows, title=record.title)
+    machine = record.machine
+    chip = machine.get("gpu", machine.get("cpu", machine["chip"]))
+    print(", ".join([str(chip), *(f"{k} {v}" for k, v in record.versions.items()), record.date]))

@@ -1,0 +1,45 @@
+"""`weft roofline`: operations under the roofs of chips."""
+
+import argparse
+from pathlib import Path
+
+from weft.cli.common import check_writable, known, write
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Operations, and the chips and dtypes whose roofs they are put under."""
+    parser.add_argument(
+        "operations", metavar="OPERATION", nargs="*",
+        help="such as matmul:4096,4096,4096 or 8*decode:4096,32,8,128 (a few examples)",
+    )  # fmt: skip
+    parser.add_argument("--chip", metavar="NAMES", help="such as h100 or h100,a100-80 (h100)")
+    parser.add_argument("--dtype", metavar="NAMES", help="such as bf16 or fp16,fp8 (bf16)")
+    parser.add_argument(
+        "--record", metavar="F", type=Path, help="a roof that weft bench roofline has measured"
+    )
+    parser.add_argument("--svg", metavar="F", type=Path, help="write the picture there")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Draw roofs with operations under them, and print what each can reach."""
+    from weft.plan.draw_roofline import of_record, svg, text
+    from weft.plan.hardware import CHIPS
+    from weft.plan.roofline import EXAMPLES, operation
+    from weft.terminal import width
+
+    check_writable(options.svg)
+    points, roofs, rates = {}, [], {}
+    if options.record:
+        from weft.bench.record import read
+
+        points, roofs, rates = of_record(read(options.record), options.dtype)
+    dtypes = [dtype for _, dtype in roofs] or (options.dtype or "bf16").split(",")
+    if options.chip or not options.record:
+        chips = [known("chip", name, CHIPS) for name in (options.chip or "h100").split(",")]
+        roofs += [(chip, dtype) for chip in chips for dtype in dtypes]
+    for name in options.operations or (() if options.record else EXAMPLES):
+        points[name] = operation(name, dtypes[0])
+    print(text(points, roofs, rates, width()))
+    if options.svg:
+        write(options.svg, svg(points, roofs, rates) + "\n")
+    return 0

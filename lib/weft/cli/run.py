@@ -1,0 +1,25 @@
+"""`weft run`: train a small model over several ranks."""
+
+import argparse
+
+from weft.cli.common import known
+
+TRAINERS = {  # `weft run TOPIC` -> the module whose main it calls
+    "pipeline": "weft.run.train",
+    "zero": "weft.run.zero_train",
+    "offload": "weft.run.offload_train",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """TOPIC, and whatever its own program takes."""
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Hand over to a topic's own training program."""
+    from importlib import import_module
+
+    trainer = import_module(known("topic", options.topic, TRAINERS))
+    return trainer.main(options.rest) or 0
