@@ -208,12 +208,13 @@ def tree_all_reduce(n: int) -> Steps:
 
 
 def double_tree_all_reduce(n: int, rounds: int = 1) -> Steps:
-    """Two trees at a time, half of the data in each, cut into `rounds` pieces that follow.
+    """Two trees at a time, half of the data in each, in `rounds` pieces that follow.
 
-    Piece k of a tree is a level further up in every step, then a level further down, while
-    the pieces behind it use the levels that it has left. Who is inside one tree is a leaf of
-    the other, so a rank never sends or gets more than four pieces in a step: one up in each
-    tree, and two down. Sanders, Speck and Träff 2009; the trees are those of NCCL.
+    Piece k of a tree is a level further up in every step, then a level further down,
+    while the pieces behind it use the levels that it has left. Who is inside one tree
+    is a leaf of the other (or, for an odd n, rank 0, with one child in each), so a rank
+    never sends or gets more than four pieces in a step: one up in each tree, and two
+    down. Sanders, Speck and Träff 2009; the trees are those of NCCL.
 
     >>> for step in double_tree_all_reduce(3): print(*step)
     1→2+0 2→0+1
@@ -282,13 +283,13 @@ def _back(steps: Iterable[list[Send]], reduce: bool) -> list[list[Send]]:
 
 
 def halving_doubling_all_reduce(n: int) -> Steps:
-    """All ranks end with the sum, in 2 log2 n steps, each with half as much as the one before.
+    """All ranks end with the sum; a step sends half of what the one before it sent.
 
-    In step b, ranks whose numbers differ in bit b alone exchange: each keeps the pieces whose
-    bit b is its own, and sends the others. After the last, rank r has the sum of piece r, and
-    the way back hands the sums out. Where n is no power of two, as many ranks as there are too
-    many give all they have to one of the others first, and are told the sums in the end.
-    Thakur, Rabenseifner and Gropp 2005, section 4.5.
+    In step b, ranks whose numbers differ in bit b alone exchange: each keeps the
+    pieces whose bit b is its own, and sends the others. After log2 n of them,
+    rank r has the sum of piece r, and the way back hands the sums out. Where n is no power of
+    two, the ranks that are too many first give all they have to one of the others,
+    and are told the sums in the end. Thakur, Rabenseifner and Gropp 2005, 4.5.
 
     >>> for step in halving_doubling_all_reduce(3): print(*step)
     2→0+0 2→0+1
@@ -299,12 +300,13 @@ def halving_doubling_all_reduce(n: int) -> Steps:
     (n,) = sizes(n=n)
     bits = n.bit_length() - 1
     m = 1 << bits  # ranks that take part
+    pairs = [(r, c) for r in range(m) for c in range(m)]
     steps = [
-        [Send(r, r ^ 1 << b, c, True) for r in range(m) for c in range(m) if _differ(r, c) == b]
-        for b in range(bits)
+        [Send(r, r ^ 1 << b, c, True) for r, c in pairs if _differ(r, c) == b] for b in range(bits)
     ]
     if n > m:
-        steps.insert(0, [Send(r, r - m, c, True) for r in range(m, n) for c in range(m)])
+        told = [Send(r, r - m, c, True) for r in range(m, n) for c in range(m)]
+        steps.insert(0, told)
     return Steps("all_reduce", n, m, steps + _back(steps, reduce=False))
 
 
