@@ -248,7 +248,7 @@ def _parents(n: int) -> list[int]:
     """
 
     def parent(r: int) -> int:
-        b = r & -r
+        b = _lowest(r)
         above = (r ^ b) | 2 * b
         return above if 0 < above < n else r ^ b
 
@@ -285,9 +285,9 @@ def _back(steps: Iterable[list[Send]], reduce: bool) -> list[list[Send]]:
 def halving_doubling_all_reduce(n: int) -> Steps:
     """All ranks end with the sum; a step sends half of what the one before it sent.
 
-    In step b, ranks whose numbers differ in bit b alone exchange: each keeps the
-    pieces whose bit b is its own, and sends the others. After log2 n of them,
-    rank r has the sum of piece r, and the way back hands the sums out. Where n is no power of
+    First ranks exchange whose numbers differ in bit 0 alone: each keeps the pieces
+    whose bit 0 is its own, and sends the others. Then bit 1, and so on, until rank
+    r has the sum of piece r; the way back hands the sums out. Where n is no power of
     two, the ranks that are too many first give all they have to one of the others,
     and are told the sums in the end. Thakur, Rabenseifner and Gropp 2005, 4.5.
 
@@ -298,11 +298,11 @@ def halving_doubling_all_reduce(n: int) -> Steps:
     0→2:0 0→2:1
     """
     (n,) = sizes(n=n)
-    bits = n.bit_length() - 1
-    m = 1 << bits  # ranks that take part
+    m = 1 << (n.bit_length() - 1)  # ranks that take part
     pairs = [(r, c) for r in range(m) for c in range(m)]
     steps = [
-        [Send(r, r ^ 1 << b, c, True) for r, c in pairs if _differ(r, c) == b] for b in range(bits)
+        [Send(r, r ^ bit, c, True) for r, c in pairs if _lowest(r ^ c) == bit]
+        for bit in reversed(_distances(m))
     ]
     if n > m:
         told = [Send(r, r - m, c, True) for r in range(m, n) for c in range(m)]
@@ -310,13 +310,13 @@ def halving_doubling_all_reduce(n: int) -> Steps:
     return Steps("all_reduce", n, m, steps + _back(steps, reduce=False))
 
 
-def _differ(a: int, b: int) -> int:
-    """The lowest bit in which two numbers differ; -1 for the same.
+def _lowest(number: int) -> int:
+    """The lowest bit that is set.
 
-    >>> _differ(0b1010, 0b0110), _differ(3, 3)
-    (2, -1)
+    >>> _lowest(0b1010), _lowest(0)
+    (2, 0)
     """
-    return ((a ^ b) & -(a ^ b)).bit_length() - 1
+    return number & -number
 
 
 def _distances(n: int) -> list[int]:
