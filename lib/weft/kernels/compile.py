@@ -18,9 +18,10 @@ from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 
+from weft.kernels.loops import Instruction, Loop, instructions, loops
+
 TARGETS = {"sm_80": 80, "sm_90": 90, "sm_100": 100}  # A100, H100 and H200, B200
 SECONDS = 600  # for all passes of one face
-INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)", re.M)
 PTX_INSTRUCTION = re.compile(r"^\s*(?:@!?%?\w+\s+)?([a-z][a-z0-9_.:]+)\b", re.M)
 WORDS = {  # what a reader looks for -> the machine's names for it, the newest first
     "tensor cores": ("UTCHMMA", "UTCQMMA", "HGMMA", "QGMMA", "HMMA", "QMMA"),
@@ -58,6 +59,7 @@ class Compiled:
 
     `registers` is per thread, at the kernel's entry; `spills` the bytes per thread that did not
     fit into registers and live in local memory, which is off the chip; `shared_bytes` per block.
+    `warps` go through the code together; where warps have roles, so many to each.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Compiled:
     registers: int
     spills: int
     shared_bytes: int
+    warps: int = 4
 
     def count(self, mnemonic: str) -> int:
         """How many instructions in the code, not in its run, begin with those parts.
@@ -81,8 +84,18 @@ class Compiled:
         return sum(n for name, n in found.items() if (name + ".").startswith(mnemonic + "."))
 
     @cached_property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The machine code, line by line."""
+        return instructions(self.sass)
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """Its loops; `weft.kernels.loops.hot` says in which of them the time is spent."""
+        return loops(self.sass)
+
+    @cached_property
     def _machine(self) -> Counter[str]:
-        return Counter(INSTRUCTION.findall(self.sass))
+        return Counter(one.name for one in self.instructions)
 
     @cached_property
     def _portable(self) -> Counter[str]:
@@ -196,7 +209,8 @@ def _build_pass(one: Pass, target: str) -> Compiled:
         source, target=GPUTarget("cuda", TARGETS[target], 32), options=dict(one.options)
     )
     sass, registers, spills = _machine_code(made.asm["cubin"])
-    return Compiled(one.name, made.asm["ptx"], sass, registers, spills, made.metadata.shared)
+    shared, warps = made.metadata.shared, one.options.get("num_warps", 4)
+    return Compiled(one.name, made.asm["ptx"], sass, registers, spills, shared, warps)
 
 
 def _source(one: Pass):

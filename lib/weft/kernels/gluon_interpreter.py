@@ -537,8 +537,10 @@ class Language:
     def sum(self, b: Tensor, axis: int) -> Tensor:
         return b.sum(axis)
 
-    def load(self, pointer: Pointer, mask=None, other=0.0) -> Tensor:
+    def load(self, pointer: Pointer, mask=None, other=0.0):
         place, mask = pointer.places(mask)
+        if not place.dim():  # one number, which may be how often to do something
+            return pointer.memory()[place].item()
         return torch.where(mask, pointer.memory()[place], other)
 
     def store(self, pointer: Pointer, value: Tensor, mask=None) -> None:

@@ -2,12 +2,12 @@
 
 Tile order, for whoever wants to follow it. 64 queries belong to a warpgroup, 2 or 3 warpgroups to
 a block (widths 128 and 256, width 64). A piece of work is one head's tile of 128 or 192 queries;
-`hopper_tile.place` says which is the i-th, last tiles first, and a block takes every piece whose
-number is its own modulo the number of blocks. Keys come in tiles of 128 (64 at width 256) from the
-right to the left: from the last that any query of the piece sees (`hopper_tile.span`, at least
-one) to tile 0. Each tile of scores is multiplied by scale * log2(e) and hidden where a query does
-not look; maximum, sum and output are kept per row and rescaled after each tile; weights are rounded
-to the input's type before they meet the values. The output is divided by the sum at the end.
+`weft.plan.hopper_work` deals the pieces to the blocks. Keys come in tiles of 128
+(64 at width 256) from the right to the left: from the last that any query of the piece sees
+(`hopper_tile.span`, at least one) to tile 0. Each tile of scores is multiplied by scale * log2(e)
+and hidden where a query does not look; maximum, sum and output are kept per row and rescaled after
+each tile; weights are rounded to the input's type before they meet the values. The output is
+divided by the sum at the end.
 
 Shah et al. 2024, "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision".
 """
@@ -36,9 +36,11 @@ from weft.kernels.hopper_launch import (
     heads_in_cache,
     launch,
     type_of,
+    work,
 )  # fmt: skip
 from weft.kernels.hopper_simple import simple as simple_kernel
 from weft.plan.attention import check
+from weft.plan.hopper_work import of_keys, of_queries
 
 ROWS = 64  # of queries or keys, to a warpgroup: what one of its products takes
 LOG2E = log2(e)
@@ -155,17 +157,21 @@ def _forward(version, q, k, v, causal, scale) -> tuple[Tensor, Tensor]:
     (B, T, H, K), (S, G), tiling = q.shape, k.shape[1:3], TILINGS[q.shape[3]]
     o = torch.empty((B, T, H, K), dtype=q.dtype, device=q.device)
     lse_BHT = torch.empty((B, H, T), dtype=torch.float32, device=q.device)
-    group = heads_in_cache(S, 2 * K * k.element_size(), H // G)
-    sizes = (T, S, S - T, H, H // G, B * H, group, scale * LOG2E)
+    together = heads_in_cache(S, 2 * K * k.element_size(), H // G)
+    rows = 2 * ROWS if version == "simple" else tiling.groups * ROWS
+    programs = B * H * -(-T // rows)
+    if version != "simple":
+        programs = min(programs, blocks(q.device))
+    p_work = work(of_queries, q.device, T, S, B * H, together, rows, tiling.keys, causal, programs)
+    sizes = (T, S, S - T, H, H // G, p_work, scale * LOG2E)
     kv = described(k, tiling.keys), described(v, tiling.keys)
     options = {"CAUSAL": causal, "TILE_K": tiling.keys}
     if version == "simple":
         args = (described(q, 2 * ROWS), *kv, described(o, 2 * ROWS), lse_BHT, *sizes)
-        launch(simple_kernel, B * H * -(-T // (2 * ROWS)), args, 8, **options, STAGES=2)
+        launch(simple_kernel, programs, args, 8, **options, STAGES=2)
     else:
         args = (described(q, ROWS), *kv, described(o, ROWS), lse_BHT, *sizes)
         options |= {"STAGES": tiling.stages, "GROUPS": tiling.groups}
-        programs = min(blocks(q.device), B * H * -(-T // (tiling.groups * ROWS)))
         kernel = hopper_specialized.forward
         launch(kernel, programs, args, CONSUME=CONSUMERS[version], **options)
     return o, lse_BHT
@@ -183,18 +189,22 @@ def _backward(q, k, v, o, lse_BHT, do, dlse_BHT, causal, scale) -> tuple[Tensor,
     dq_, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     sizes = (T, S, S - T, H, H // G)
 
-    group = heads_in_cache(S, 2 * K * k.element_size(), H // G)
+    together = heads_in_cache(S, 2 * K * k.element_size(), H // G)
     kv = described(k, tiling.dq_keys), described(v, tiling.dq_keys)
     args = (described(q, ROWS), *kv, described(do, ROWS), described(dq_, ROWS), shift, delta_)
     programs = min(blocks(q.device), B * H * -(-T // (2 * ROWS)))
+    shape = T, S, B * H, together, 2 * ROWS, tiling.dq_keys, causal, programs
+    p_work = work(of_queries, q.device, *shape)
     options = {"CAUSAL": causal, "TILE_K": tiling.dq_keys, "STAGES": tiling.dq_stages}
-    launch(dq, programs, (*args, *sizes, B * H, group, scale * LOG2E), **options)
+    launch(dq, programs, (*args, *sizes, p_work, scale * LOG2E), **options)
 
-    group = heads_in_cache(T * (H // G), 2 * K * k.element_size(), 1)
+    together = heads_in_cache(T * (H // G), 2 * K * k.element_size(), 1)
     wide = [described(x, ROWS) for x in (q, k, v, do, shift, delta_, dk, dv)]
     programs = B * G * -(-S // tiling.dkdv_keys)
     options = {"CAUSAL": causal, "STAGES": tiling.dkdv_stages}
-    launch(tiling.dkdv, programs, (*wide, *sizes, B * G, group, scale * LOG2E), **options)
+    shape = T, S, B * G, together, ROWS, tiling.dkdv_keys, causal, programs
+    p_work = work(of_keys, q.device, *shape)
+    launch(tiling.dkdv, programs, (*wide, *sizes, p_work, scale * LOG2E), **options)
     return dq_, dk, dv
 
 
@@ -214,7 +224,8 @@ def passes(
     check_choice("width", width, TILINGS)
     check_choice("dtype", dtype, ("bf16", "fp16"))
     tiling = TILINGS[width]
-    ints = dict.fromkeys(("T", "S", "lead", "H", "R", "heads", "group"), "i32") | {"scale": "fp32"}
+    ints = dict.fromkeys(("T", "S", "lead", "H", "R"), "i32") | {"p_work": "*i32:16"}
+    ints |= {"scale": "fp32"}
     one = type_of(dtype, 1, ROWS, 1, width)
     stats = {"p_shift": "*fp32:16", "p_delta": "*fp32:16"}
 

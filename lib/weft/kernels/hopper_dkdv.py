@@ -31,14 +31,14 @@ from weft.kernels.gluon import (
     where_at_most,
     workers,
 )  # fmt: skip
-from weft.kernels.hopper_specialized import filled, ready, release
+from weft.kernels.hopper_specialized import filled, place_of, ready, release, round_of
 from weft.kernels.hopper_tile import SIZES, place
 
 
 @jit(do_not_specialize=SIZES)
 def dkdv(
     q_desc, k_desc, v_desc, do_desc, shift_desc, delta_desc, dk_desc, dv_desc,
-    T, S, lead, H, R, heads, group, scale,
+    T, S, lead, H, R, p_work, scale,
     CAUSAL: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """dK and dV, by two warpgroups of 64 keys and a warp that loads for them."""
@@ -56,7 +56,7 @@ def dkdv(
     q_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     do_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     bars = (k_full, q_bars, do_bars, barriers(2, 1))
-    sizes = (T, S, lead, H, R, heads, group)
+    sizes = (T, S, lead, H, R, p_work)
     descs = (q_desc, k_desc, v_desc, do_desc, shift_desc, delta_desc, dk_desc, dv_desc)
     workers(
         [
@@ -70,10 +70,10 @@ def dkdv(
 
 
 @jit
-def place_keys(S, G, heads, group, KEYS: gl.constexpr):
-    """Batch, kv head and first key of this block. The first keys, which most queries see, first."""
-    i_b, i_g, i_last = place(gl.program_id(0), S, G, heads, group, KEYS)
-    return i_b, i_g, (gl.cdiv(S, KEYS) - 1 - i_last) * KEYS
+def place_keys(p_work, S, G, KEYS: gl.constexpr):
+    """Batch, kv head and first key of this block's one piece of work."""
+    i_b, i_g, i_k = place(p_work, 0, S, G, KEYS)
+    return i_b, i_g, i_k * KEYS
 
 
 @jit
@@ -94,10 +94,10 @@ def produce(
     q_desc, k_desc, v_desc, do_desc, shift_desc, delta_desc, dk_desc, dv_desc = descs
     k_buf, v_buf, q_buf, do_buf, shift_buf, delta_buf, dk_buf, dv_buf = bufs
     k_full, q_bars, do_bars, made = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     KEYS: gl.constexpr = k_desc.block_type.shape[1]
     TILE_Q: gl.constexpr = q_desc.block_type.shape[1]
-    i_b, i_g, first = place_keys(S, H // R, heads, group, OWN * KEYS)
+    i_b, i_g, first = place_keys(p_work, S, H // R, OWN * KEYS)
     for w in gl.static_range(OWN):
         at = [i_b, first + w * KEYS, i_g, 0]
         expect(k_full.index(w), 2 * k_desc.block_type.nbytes)
@@ -123,9 +123,9 @@ def produce(
 @jit
 def fill_rows(desc, at, row_desc, row, bars, buf, row_buf, count, STAGES: gl.constexpr):
     """Ask for a tile of a ring and a number for each of its rows, as soon as the stage is free."""
-    stage = count % STAGES
+    stage = place_of(count, STAGES)
     full = bars[0].index(stage)
-    wait(bars[1].index(stage), (count // STAGES & 1) ^ 1)
+    wait(bars[1].index(stage), round_of(count, STAGES) ^ 1)
     expect(full, desc.block_type.nbytes + row_desc.block_type.nbytes)
     tma_load(desc, at, full, buf.index(stage))
     tma_load(row_desc, row, full, row_buf.index(stage))
@@ -134,7 +134,8 @@ def fill_rows(desc, at, row_desc, row, bars, buf, row_buf, count, STAGES: gl.con
 @jit
 def per_row(row_buf, count, STAGES: gl.constexpr, LAYOUT: gl.constexpr):
     """The numbers that came with the count-th tile of a ring, one to a column of LAYOUT."""
-    return row_buf.index(count % STAGES).reshape([row_buf.shape[2]]).load(gl.SliceLayout(0, LAYOUT))
+    row = row_buf.index(place_of(count, STAGES)).reshape([row_buf.shape[2]])
+    return row.load(gl.SliceLayout(0, LAYOUT))
 
 
 @jit
@@ -144,7 +145,7 @@ def consume(
     """Warpgroup W: its 64 rows of dK and dV over all heads and tiles of queries."""
     k_buf, v_buf, q_buf, do_buf, shift_buf, delta_buf, dk_buf, dv_buf = bufs
     k_full, q_bars, do_bars, made = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     KEYS: gl.constexpr = k_buf.shape[2]
     TILE_Q: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = k_buf.shape[4]
@@ -152,7 +153,7 @@ def consume(
     O_LAYOUT: gl.constexpr = scores(4, K)
     k = k_buf.index(W).reshape([KEYS, K])
     v = v_buf.index(W).reshape([KEYS, K])
-    i_b, i_g, first = place_keys(S, H // R, heads, group, 2 * KEYS)
+    i_b, i_g, first = place_keys(p_work, S, H // R, 2 * KEYS)
     begin, tiles = span(first, T, lead, CAUSAL, TILE_Q)
     first += W * KEYS
     full = begin  # from this tile on every query sees all of these keys

@@ -31,7 +31,7 @@ from weft.kernels.hopper_tile import SIZES
 @jit(do_not_specialize=SIZES)
 def dkdv_wide(
     q_desc, k_desc, v_desc, do_desc, shift_desc, delta_desc, dk_desc, dv_desc,
-    T, S, lead, H, R, heads, group, scale,
+    T, S, lead, H, R, p_work, scale,
     CAUSAL: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of 64 keys, each by its own warpgroup, and a warp that loads for both."""
@@ -49,7 +49,7 @@ def dkdv_wide(
     q_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     do_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     bars = (barriers(1, 1), q_bars, do_bars, barriers(1, 2))
-    sizes = (T, S, lead, H, R, heads, group)
+    sizes = (T, S, lead, H, R, p_work)
     descs = (q_desc, k_desc, v_desc, do_desc, shift_desc, delta_desc, dk_desc, dv_desc)
     workers(
         [
@@ -69,7 +69,7 @@ def consume(
     """One warpgroup: dK if KEYS_SIDE, else dV."""
     k_buf, v_buf, q_buf, do_buf, shift_buf, delta_buf, dk_buf, dv_buf = bufs
     k_full, q_bars, do_bars, made = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     KEYS: gl.constexpr = k_buf.shape[2]
     TILE_Q: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = k_buf.shape[4]
@@ -77,7 +77,7 @@ def consume(
     O_LAYOUT: gl.constexpr = scores(4, K)
     k = k_buf.index(0).reshape([KEYS, K])
     v = v_buf.index(0).reshape([KEYS, K])
-    i_b, i_g, first = place_keys(S, H // R, heads, group, KEYS)
+    i_b, i_g, first = place_keys(p_work, S, H // R, KEYS)
     begin, tiles = span(first, T, lead, CAUSAL, TILE_Q)
     full = begin
     if CAUSAL:

@@ -24,13 +24,13 @@ from weft.kernels.gluon import (
     workers,
 )  # fmt: skip
 from weft.kernels.hopper_specialized import fill, filled, ready, release
-from weft.kernels.hopper_tile import SIZES, hide, last_seen, padded, place, span
+from weft.kernels.hopper_tile import SIZES, hide, last_seen, padded, pieces, place, span
 
 
 @jit(do_not_specialize=SIZES)
 def dq(
     q_desc, k_desc, v_desc, do_desc, dq_desc, p_shift, p_delta,
-    T, S, lead, H, R, heads, group, scale,
+    T, S, lead, H, R, p_work, scale,
     CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """dQ, by two warpgroups of 64 rows and a warp that loads for them."""
@@ -45,7 +45,7 @@ def dq(
     k_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     v_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     bars = (q_bars, k_bars, v_bars)
-    sizes = (T, S, lead, H, R, heads, group)
+    sizes = (T, S, lead, H, R, p_work)
     rest = (dq_desc, p_shift, p_delta, scale)
     descs = (q_desc, k_desc, v_desc, do_desc)
     workers(
@@ -68,13 +68,11 @@ def produce(
     q_desc, k_desc, v_desc, do_desc = descs
     q_buf, do_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     ROWS: gl.constexpr = q_desc.block_type.shape[1]
     count = 0
-    done = 0
-    pieces = heads * gl.cdiv(T, 2 * ROWS)
-    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
-        i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
+    for done in range(pieces(p_work)):
+        i_b, i_h, i_q = place(p_work, done, T, H, 2 * ROWS)
         first = i_q * 2 * ROWS
         for w in gl.static_range(2):
             at = [i_b, first + w * ROWS, i_h, 0]
@@ -89,7 +87,6 @@ def produce(
             fill(k_desc, at, k_bars, k_buf, count, STAGES)
             fill(v_desc, at, v_bars, v_buf, count, STAGES)
             count += 1
-        done += 1
 
 
 @jit
@@ -101,7 +98,7 @@ def consume(
     dq_desc, p_shift, p_delta, scale = rest
     q_buf, do_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     ROWS: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
@@ -109,10 +106,8 @@ def consume(
     q = q_buf.index(W).reshape([ROWS, K])
     do = do_buf.index(W).reshape([ROWS, K])
     count = 0
-    done = 0
-    pieces = heads * gl.cdiv(T, 2 * ROWS)
-    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
-        i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
+    for done in range(pieces(p_work)):
+        i_b, i_h, i_q = place(p_work, done, T, H, 2 * ROWS)
         first = i_q * 2 * ROWS
         tiles, full = span(first, S, lead, CAUSAL, 2 * ROWS, TILE_K)
         first += W * ROWS
@@ -141,7 +136,6 @@ def consume(
         tma_store(dq_desc, [i_b, first, i_h, 0], q_buf.index(W))
         tma_store_wait(0)
         arrive(q_bars[1].index(W))
-        done += 1
 
 
 @jit

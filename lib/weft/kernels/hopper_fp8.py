@@ -25,8 +25,10 @@ from weft.kernels.hopper_launch import (
     heads_in_cache,
     launch,
     type_of,
+    work,
 )  # fmt: skip
 from weft.plan.attention import check
+from weft.plan.hopper_work import of_queries
 
 ROWS = 64  # of queries, to a warpgroup; two of them share a scale
 LARGEST = 448.0  # of e4m3
@@ -93,13 +95,15 @@ def attend(
     (B, T, H, K), G = x.q.shape, x.k.shape[2]
     o = torch.empty((B, T, H, K), dtype=dtype, device=x.q.device)
     lse_BHT = torch.empty((B, H, T), dtype=torch.float32, device=x.q.device)
-    group = heads_in_cache(S, 2 * K, H // G)
+    programs = min(blocks(o.device), B * H * -(-T // (2 * ROWS)))
+    together = heads_in_cache(S, 2 * K, H // G)
+    shape = T, S, B * H, together, 2 * ROWS, KEYS[K], causal, programs
+    p_work = work(of_queries, o.device, *shape)
     descs = (
         described(x.q, ROWS), described(x.k, KEYS[K]),
         described(x.v, 0, [1, 1, K, KEYS[K]]), described(o, ROWS),
     )  # fmt: skip
-    sizes = (T, S, S - T, H, H // G, B * H, group, scale * LOG2E)
-    programs = min(blocks(o.device), B * H * -(-T // (2 * ROWS)))
+    sizes = (T, S, S - T, H, H // G, p_work, scale * LOG2E)
     args = (*descs, lse_BHT, x.q_by, x.k_by, x.v_by, *sizes)
     launch(forward, programs, args, CAUSAL=causal, TILE_K=KEYS[K], STAGES=STAGES[K])
     return o, lse_BHT.transpose(1, 2)
@@ -167,6 +171,6 @@ def passes(target: str, width: int = 128, causal: bool = True) -> tuple[Pass, ..
         "o_desc": type_of("bf16", 1, ROWS, 1, width),
     }
     signature |= dict.fromkeys(("p_lse", "p_q", "p_k", "p_v"), "*fp32:16")
-    signature |= dict.fromkeys(("T", "S", "lead", "H", "R", "heads", "group"), "i32")
+    signature |= dict.fromkeys(("T", "S", "lead", "H", "R"), "i32") | {"p_work": "*i32:16"}
     options = {"CAUSAL": causal, "TILE_K": keys, "STAGES": STAGES[width]}
     return (Pass("forward", forward, signature | {"scale": "fp32"}, options, {"num_warps": 4}),)

@@ -33,13 +33,13 @@ from weft.kernels.gluon import (
     workers,
 )  # fmt: skip
 from weft.kernels.hopper_pingpong import hand_over, take
-from weft.kernels.hopper_specialized import fill, filled, ready, release, tile
-from weft.kernels.hopper_tile import SIZES, column, finish, hide, last_seen, place, span
+from weft.kernels.hopper_specialized import fill, filled, place_of, ready, release, tile
+from weft.kernels.hopper_tile import SIZES, column, finish, hide, last_seen, pieces, place, span
 
 
 @jit(do_not_specialize=SIZES)
 def forward(
-    q_desc, k_desc, v_desc, o_desc, p_lse, p_q, p_k, p_v, T, S, lead, H, R, heads, group, scale,
+    q_desc, k_desc, v_desc, o_desc, p_lse, p_q, p_k, p_v, T, S, lead, H, R, p_work, scale,
     CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """O and its log-sum-exp from e4m3 tensors and their scales p_q, p_k, p_v, one to a tile."""
@@ -55,7 +55,7 @@ def forward(
     k_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     v_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
     bars = (q_bars, k_bars, v_bars, barriers(2, 1))
-    sizes = (T, S, lead, H, R, heads, group)
+    sizes = (T, S, lead, H, R, p_work)
     rest = (o_desc, p_lse, p_q, p_k, p_v, scale)
     descs = (q_desc, k_desc, v_desc)
     workers(
@@ -78,13 +78,11 @@ def produce(
     q_desc, k_desc, v_desc = descs
     q_buf, k_buf, v_buf, o_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     ROWS: gl.constexpr = q_desc.block_type.shape[1]
     count = 0
-    done = 0
-    pieces = heads * gl.cdiv(T, 2 * ROWS)
-    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
-        i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
+    for done in range(pieces(p_work)):
+        i_b, i_h, i_q = place(p_work, done, T, H, 2 * ROWS)
         first = i_q * 2 * ROWS
         for w in gl.static_range(2):
             wait(q_bars[1].index(w), (done & 1) ^ 1)
@@ -96,7 +94,6 @@ def produce(
             fill(k_desc, [i_b, o_k, i_h // R, 0], k_bars, k_buf, count, STAGES)
             fill(v_desc, [i_b, i_h // R, 0, o_k], v_bars, v_buf, count, STAGES)
             count += 1
-        done += 1
 
 
 @jit
@@ -108,7 +105,7 @@ def consume(
     o_desc, p_lse, p_q, p_k, p_v, scale = rest
     q_buf, k_buf, v_buf, o_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     ROWS: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K, 8)
@@ -117,10 +114,8 @@ def consume(
     q = q_buf.index(W).reshape([ROWS, K])
     count = 0
     turn = 0
-    done = 0
-    pieces = heads * gl.cdiv(T, 2 * ROWS)
-    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
-        i_b, i_h, i_q = place(i, T, H, heads, group, 2 * ROWS)
+    for done in range(pieces(p_work)):
+        i_b, i_h, i_q = place(p_work, done, T, H, 2 * ROWS)
         first = i_q * 2 * ROWS
         tiles, full = span(first, S, lead, CAUSAL, 2 * ROWS, TILE_K)
         first += W * ROWS
@@ -171,7 +166,6 @@ def consume(
         tma_store(o_desc, [i_b, first, i_h, 0], o_buf.index(W))
         tma_store_wait(0)
         arrive(q_bars[1].index(W))
-        done += 1
 
 
 @jit
@@ -211,7 +205,8 @@ def pair(
 def ready_values(bars, buf, count, STAGES: gl.constexpr):
     """The count-th tile of values, once it is there: [keys, K], though it lies the other way."""
     filled(bars, count, STAGES)
-    return buf.index(count % STAGES).reshape([buf.shape[3], buf.shape[4]]).permute((1, 0))
+    v = buf.index(place_of(count, STAGES)).reshape([buf.shape[3], buf.shape[4]])
+    return v.permute((1, 0))
 
 
 @jit

@@ -5,8 +5,9 @@ goes through `gluon_interpreter`: the same function, slowly, and watched.
 """
 
 import os
-from collections.abc import Iterable, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import count, zip_longest
 
 import torch
 from torch import Tensor
@@ -24,6 +25,17 @@ def blocks(device: torch.device) -> int:
     if device.type != "cuda":
         return BLOCKS
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@lru_cache(maxsize=256)
+def work(rule: Callable[..., list[list[int]]], device: torch.device, *shape: int) -> Tensor:
+    """What a rule of `weft.plan.hopper_work` deals to each block, where a kernel can read it.
+
+    [1 + most pieces of a block, blocks] int32: how many a block has, then one after the other.
+    """
+    hands = rule(*shape)
+    rows = [list(map(len, hands)), *zip_longest(*hands, fillvalue=0)]
+    return torch.tensor(rows, dtype=torch.int32).to(device)
 
 
 def heads_in_cache(S: int, row_bytes: int, R: int) -> int:

@@ -28,7 +28,7 @@ from weft.kernels.gluon import (
 )  # fmt: skip
 from weft.kernels.hopper_pingpong import hand_over, take
 from weft.kernels.hopper_specialized import filled, ready, release, tile, write
-from weft.kernels.hopper_tile import column, hide, last_seen, place, softmax, span
+from weft.kernels.hopper_tile import column, hide, last_seen, pieces, place, softmax, span
 
 
 @jit
@@ -41,7 +41,7 @@ def consume(
     scale = out[2]
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     ROWS: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
@@ -50,10 +50,8 @@ def consume(
     q = q_buf.index(W).reshape([ROWS, K])
     count = 0
     turn = 0
-    done = 0
-    pieces = heads * gl.cdiv(T, GROUPS * ROWS)
-    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
-        i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
+    for done in range(pieces(p_work)):
+        i_b, i_h, i_q = place(p_work, done, T, H, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
         tiles, full = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)
         first += W * ROWS
@@ -93,7 +91,6 @@ def consume(
         count += 1
         write(out, q_buf, b_o, b_top, b_sum, i_b, i_h, first, T, H, O_LAYOUT, W)
         arrive(q_bars[1].index(W))
-        done += 1
 
 
 @jit

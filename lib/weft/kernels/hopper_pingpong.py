@@ -11,7 +11,7 @@ hands over; waits and hand-overs alternate. Warpgroup 0 begins, so it is one pha
 
 from weft.kernels.gluon import arrive, gl, jit, register_a, scores, wait, wgmma, wgmma_wait
 from weft.kernels.hopper_specialized import ready, release, write
-from weft.kernels.hopper_tile import column, hide, last_seen, place, softmax, span
+from weft.kernels.hopper_tile import column, hide, last_seen, pieces, place, softmax, span
 
 
 @jit
@@ -38,7 +38,7 @@ def consume(
     scale = out[2]
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     ROWS: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
@@ -47,10 +47,8 @@ def consume(
     q = q_buf.index(W).reshape([ROWS, K])
     count = 0
     turn = 0
-    done = 0
-    pieces = heads * gl.cdiv(T, GROUPS * ROWS)
-    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
-        i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
+    for done in range(pieces(p_work)):
+        i_b, i_h, i_q = place(p_work, done, T, H, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
         tiles, full = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)
         first += W * ROWS
@@ -83,4 +81,3 @@ def consume(
         hand_over(turns, GROUPS, W)
         write(out, q_buf, b_o, b_top, b_sum, i_b, i_h, first, T, H, O_LAYOUT, W)
         arrive(q_bars[1].index(W))
-        done += 1

@@ -35,7 +35,7 @@ from weft.kernels.hopper_tile import (
 
 @jit(do_not_specialize=SIZES)
 def simple(
-    q_desc, k_desc, v_desc, o_desc, p_lse, T, S, lead, H, R, heads, group, scale,
+    q_desc, k_desc, v_desc, o_desc, p_lse, T, S, lead, H, R, p_work, scale,
     CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head: O and its log-sum-exp.
@@ -48,7 +48,7 @@ def simple(
     K: gl.constexpr = q_desc.block_type.shape[3]
     S_LAYOUT: gl.constexpr = scores(8, TILE_K)
     O_LAYOUT: gl.constexpr = scores(8, K)
-    i_b, i_h, i_q = place(gl.program_id(0), T, H, heads, group, ROWS)
+    i_b, i_h, i_q = place(p_work, 0, T, H, ROWS)
     i_g = i_h // R
     first = i_q * ROWS
     tiles, full = span(first, S, lead, CAUSAL, ROWS, TILE_K)

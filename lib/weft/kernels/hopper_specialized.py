@@ -41,6 +41,7 @@ from weft.kernels.hopper_tile import (
     finish,
     hide,
     last_seen,
+    pieces,
     place,
     softmax,
     span,
@@ -49,7 +50,7 @@ from weft.kernels.hopper_tile import (
 
 @jit(do_not_specialize=SIZES)
 def forward(
-    q_desc, k_desc, v_desc, o_desc, p_lse, T, S, lead, H, R, heads, group, scale,
+    q_desc, k_desc, v_desc, o_desc, p_lse, T, S, lead, H, R, p_work, scale,
     CONSUME: gl.constexpr, CAUSAL: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
     GROUPS: gl.constexpr,
 ):  # fmt: skip
@@ -66,7 +67,7 @@ def forward(
     v_bars = (barriers(STAGES, 1), barriers(STAGES, GROUPS))
     turns = barriers(GROUPS, 1)
     bars = (q_bars, k_bars, v_bars, turns)
-    sizes = (T, S, lead, H, R, heads, group)
+    sizes = (T, S, lead, H, R, p_work)
     out = (o_desc, p_lse, scale)
     descs = (q_desc, k_desc, v_desc)
     if GROUPS == 2:
@@ -111,13 +112,11 @@ def produce(
     q_desc, k_desc, v_desc = descs
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     ROWS: gl.constexpr = q_desc.block_type.shape[1]
     count = 0  # tiles of keys so far
-    done = 0  # pieces of work so far
-    pieces = heads * gl.cdiv(T, GROUPS * ROWS)
-    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
-        i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
+    for done in range(pieces(p_work)):
+        i_b, i_h, i_q = place(p_work, done, T, H, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
         for w in gl.static_range(GROUPS):
             at = [i_b, first + w * ROWS, i_h, 0]
@@ -130,14 +129,25 @@ def produce(
             fill(k_desc, at, k_bars, k_buf, count, STAGES)
             fill(v_desc, at, v_bars, v_buf, count, STAGES)
             count += 1
-        done += 1
+
+
+@jit
+def place_of(count, STAGES: gl.constexpr):
+    """The stage of a ring's count-th tile. That a count is not negative saves two instructions."""
+    return (count & 0x7FFFFFFF) % STAGES
+
+
+@jit
+def round_of(count, STAGES: gl.constexpr):
+    """The last bit of how often that stage has been filled before: the phase to wait for."""
+    return (count & 0x7FFFFFFF) // STAGES & 1
 
 
 @jit
 def fill(desc, at, bars, buf, count, STAGES: gl.constexpr):
     """Ask for a tile, the count-th of its ring, as soon as its stage is free."""
-    stage = count % STAGES
-    wait(bars[1].index(stage), (count // STAGES & 1) ^ 1)
+    stage = place_of(count, STAGES)
+    wait(bars[1].index(stage), round_of(count, STAGES) ^ 1)
     expect(bars[0].index(stage), desc.block_type.nbytes)
     tma_load(desc, at, bars[0].index(stage), buf.index(stage))
 
@@ -145,13 +155,13 @@ def fill(desc, at, bars, buf, count, STAGES: gl.constexpr):
 @jit
 def filled(bars, count, STAGES: gl.constexpr, pred=True):
     """Wait until the count-th tile of a ring is there, if there is one."""
-    wait(bars[0].index(count % STAGES), count // STAGES & 1, pred=pred)
+    wait(bars[0].index(place_of(count, STAGES)), round_of(count, STAGES), pred=pred)
 
 
 @jit
 def tile(buf, count, STAGES: gl.constexpr):
     """The count-th tile of a ring as a matrix, one row to a key."""
-    return buf.index(count % STAGES).reshape([buf.shape[2], buf.shape[4]])
+    return buf.index(place_of(count, STAGES)).reshape([buf.shape[2], buf.shape[4]])
 
 
 @jit
@@ -164,7 +174,7 @@ def ready(bars, buf, count, STAGES: gl.constexpr):
 @jit
 def release(bars, count, STAGES: gl.constexpr):
     """Say that this warpgroup is done with the count-th tile of a ring."""
-    arrive(bars[1].index(count % STAGES))
+    arrive(bars[1].index(place_of(count, STAGES)))
 
 
 @jit
@@ -177,7 +187,7 @@ def consume(
     o_desc, p_lse, scale = out
     q_buf, k_buf, v_buf = bufs
     q_bars, k_bars, v_bars, turns = bars
-    T, S, lead, H, R, heads, group = sizes
+    T, S, lead, H, R, p_work = sizes
     ROWS: gl.constexpr = q_buf.shape[2]
     K: gl.constexpr = q_buf.shape[4]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
@@ -185,10 +195,8 @@ def consume(
     ROW: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     q = q_buf.index(W).reshape([ROWS, K])
     count = 0
-    done = 0
-    pieces = heads * gl.cdiv(T, GROUPS * ROWS)
-    for i in range(gl.program_id(0), pieces, gl.num_programs(0)):
-        i_b, i_h, i_q = place(i, T, H, heads, group, GROUPS * ROWS)
+    for done in range(pieces(p_work)):
+        i_b, i_h, i_q = place(p_work, done, T, H, GROUPS * ROWS)
         first = i_q * GROUPS * ROWS
         tiles, full = span(first, S, lead, CAUSAL, GROUPS * ROWS, TILE_K)
         first += W * ROWS
@@ -215,7 +223,6 @@ def consume(
             count += 1
         write(out, q_buf, b_o, b_top, b_sum, i_b, i_h, first, T, H, O_LAYOUT, W)
         arrive(q_bars[1].index(W))
-        done += 1
 
 
 @jit

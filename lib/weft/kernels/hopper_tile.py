@@ -7,23 +7,21 @@ an instruction and exp is not.
 from weft.kernels.gluon import gl, here, jit, where_at_most
 
 # Arguments of every kernel that do not change its code, so that no length asks for a new one.
-SIZES = ["T", "S", "lead", "H", "R", "heads", "group", "scale"]
+SIZES = ["T", "S", "lead", "H", "R", "scale"]
 
 
 @jit
-def place(i, T, H, heads, group, ROWS: gl.constexpr):
-    """Batch, head and tile of queries of the i-th piece of work, for a grid of any size.
+def pieces(p_work):
+    """How many pieces of work this block has been dealt."""
+    return gl.load(p_work + gl.program_id(0))
 
-    Heads come in groups whose keys and values fit into the L2 cache together. Inside a group the
-    last tile of queries comes first: with a causal mask it sees most, and what takes longest must
-    not start last.
-    """
+
+@jit
+def place(p_work, n, T, H, ROWS: gl.constexpr):
+    """Batch, head and tile of this block's n-th piece, dealt by `weft.plan.hopper_work`."""
+    i = gl.load(p_work + (1 + n) * gl.num_programs(0) + gl.program_id(0))
     tiles = gl.cdiv(T, ROWS)
-    first = i // (group * tiles) * group  # the first head of the group, counted over the batch
-    size = gl.minimum(group, heads - first)
-    rest = i % (group * tiles)
-    i_bh = first + rest % size
-    return i_bh // H, i_bh % H, tiles - 1 - rest // size
+    return i // tiles // H, i // tiles % H, i % tiles
 
 
 @jit

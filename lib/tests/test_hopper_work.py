@@ -1,0 +1,98 @@
+"""Pieces of attention and the blocks that take them: all dealt, evenly, the longest first."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import inside, parse, told, words
+
+from weft.plan import hopper_work as plan
+from weft.plan.draw_hopper_work import loads_svg
+
+SHAPES = st.tuples(
+    st.integers(1, 700), st.integers(1, 700), st.integers(1, 7), st.integers(1, 4),
+    st.sampled_from([64, 128, 192]), st.sampled_from([32, 64, 128]), st.booleans(),
+)  # fmt: skip
+
+
+def sees(query, key, T, S, causal):
+    return not causal or key <= query + S - T
+
+
+@given(SHAPES, st.integers(1, 20))
+def test_every_piece_is_dealt_once_and_nobody_works_long_alone(shape, blocks):
+    T, S, heads, together, rows, keys, causal = shape
+    for rule, tiles in ((plan.of_queries, -(-T // rows)), (plan.of_keys, -(-S // keys))):
+        hands = rule(T, S, heads, together, rows, keys, causal, blocks)
+        assert len(hands) == blocks
+        assert sorted(piece for hand in hands for piece in hand) == list(range(heads * tiles))
+    costs = plan.query_costs(T, S, rows, keys, causal)
+    worked = plan.loads(plan.of_queries(*shape, blocks), costs)
+    assert max(worked) <= sum(worked) / blocks + max(costs)  # Graham's bound, and a little more
+    assert max(worked) - min(worked) <= max(costs)
+
+
+@given(SHAPES)
+def test_costs_are_the_tiles_that_somebody_sees(shape):
+    T, S, _, _, rows, keys, causal = shape
+    costs = plan.query_costs(T, S, rows, keys, causal)
+    assert len(costs) == -(-T // rows)
+    for tile, cost in enumerate(costs):
+        last = min((tile + 1) * rows, T) - 1
+        seen = [k for k in range(0, S, keys) if sees(last, k, T, S, causal)]
+        # Rows behind the end count as if they were there, and a piece has one tile at least.
+        behind = causal and (tile + 1) * rows > T
+        tiles = cost - plan.START
+        assert tiles >= len(seen) if behind else tiles == max(len(seen), 1)
+
+
+def test_pieces_that_are_alike_go_round_in_turn():
+    pieces = plan.order(5, 2, range(9))
+    assert plan.deal(pieces, [3] * 9, 7) == plan.in_turn(pieces, 7)
+    assert plan.of_queries(640, 640, 3, 1, 128, 64, False, 4) == plan.in_turn(
+        plan.order(3, 1, range(4, -1, -1)), 4
+    )
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 132])
+def test_within_a_group_of_heads_the_longest_begin(blocks):
+    T, heads, together = 1024, 6, 4
+    costs = plan.query_costs(T, T, 128, 128, True)
+    assert costs == [plan.START + tile for tile in range(1, 9)]
+    hands = plan.of_queries(T, T, heads, together, 128, 128, True, blocks)
+    for hand in hands:
+        for before, after in pairwise(hand):
+            group = [piece // len(costs) // together for piece in (before, after)]
+            assert group[0] <= group[1]
+            if group[0] == group[1]:
+                assert costs[before % len(costs)] >= costs[after % len(costs)]
+    keys = plan.of_keys(T, T, 1, 1, 64, 128, True, 8)
+    assert keys == [[tile] for tile in range(8)]  # the first keys are seen by most
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "keys", "turn"),
+    [(64, 192, 128, 1.05), (128, 128, 128, 1.1), (256, 128, 64, 1.3)],
+)
+def test_dealing_saves_what_taking_turns_wastes(width, rows, keys, turn):
+    T, heads = 16_384, 2048 // width
+    costs = plan.query_costs(T, T, rows, keys, True)
+    pieces = plan.order(heads, 2, reversed(range(len(costs))))
+    assert plan.stretch(plan.in_turn(pieces, 132), costs) > turn
+    assert 1 <= plan.stretch(plan.deal(pieces, costs, 132), costs) < 1.03
+
+
+def test_the_picture_says_what_it_shows():
+    root = inside(parse(loads_svg(2048, 4, 2, 128, 64, 9)))
+    costs = plan.query_costs(2048, 2048, 128, 64, True)
+    pieces = plan.order(4, 2, reversed(range(16)))
+    for hands in (plan.in_turn(pieces, 9), plan.deal(pieces, costs, 9)):
+        share = f"{plan.stretch(hands, costs) - 1:.1%}"
+        assert share in told(root) and any(share in line for line in words(root))
+
+
+@pytest.mark.parametrize("blocks", [0, -1, 2.5])
+def test_a_number_of_blocks_that_cannot_be(blocks):
+    with pytest.raises(ValueError, match=rf"blocks is {blocks}"):
+        plan.deal([0], [1], blocks)
