@@ -1,11 +1,13 @@
 """What the compiler makes of FlashAttention-3: Hopper's own instructions, and nothing spilled."""
 
-import importlib
 import sys
 
 import pytest
 
+from weft.bench import machine_code
+from weft.bench.record import read
 from weft.kernels import compile_for, hopper, hopper_fp8
+from weft.kernels.loops import hot, plain
 
 SHARED = 227 * 1024  # bytes that a block of an H100 may have
 VERSIONS = {
@@ -15,40 +17,66 @@ VERSIONS = {
     "overlapped": hopper.attention,
     "fp8": hopper_fp8.attention,
 }
-ALL = """
-from dataclasses import replace
-from weft.kernels import hopper, hopper_fp8
-
-PASSES = {
-    "simple": hopper.simple.passes,
-    "specialized": hopper.specialized.passes,
-    "pingpong": hopper.pingpong.passes,
-    "overlapped": hopper.passes,
-    "fp8": hopper_fp8.passes,
-}
-
-def passes(target):
-    return tuple(
-        replace(one, name=f"{version} {one.name}")
-        for version, listed in PASSES.items()
-        for one in listed(target)
-    )
-
-def face():
-    pass
-"""
+KIND = " for sm_90 at width 128"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built():
     """Every pass at width 128, compiled once, in a single process: its name -> what it became."""
-    folder = tmp_path_factory.mktemp("all")
-    (folder / "weft_hopper_all.py").write_text(ALL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        face = importlib.import_module("weft_hopper_all").face
-        yield {one.name: one for one in compile_for(face, "sm_90")}
-        sys.modules.pop("weft_hopper_all")
+    passes = {one.name: one for one in machine_code.hopper("sm_90") if one.name.endswith(KIND)}
+    found = {one.name: one for one in compile_for(machine_code.hopper, "sm_90", only=tuple(passes))}
+    assert found.keys() == passes.keys()
+    return {name.removesuffix(KIND): one for name, one in found.items()}
+
+
+def test_what_is_compiled_is_what_the_record_says(built, root):
+    passes = {one.name: one for one in machine_code.hopper("sm_90")}
+    record = read(root / "book/measured/hopper-code.cpu.json")
+    rows = []
+    for one in built.values():
+        rows += machine_code.differences(record, machine_code.counted(one, passes[one.name]))
+    assert not rows, "\n" + machine_code.told(rows)
+
+
+def test_every_instruction_of_a_loop_is_known(built):
+    for name, one in built.items():
+        unknown = {i.name for loop in one.loops for i in loop.own if i.unit is None}
+        assert not unknown, name
+
+
+def test_the_loops_of_the_warpgroups_are_found_and_do_a_tile_each(built):
+    for version in ("forward", "specialized forward", "pingpong forward", "fp8 forward"):
+        one = built[version]
+        loops = plain(one.loops)
+        assert len(loops) == 2  # a loop of its own for each warpgroup
+        for loop in loops:
+            assert 4 * loop.flops == 4 * 64 * 128 * 128, version
+            assert loop.count("MUFU.EX2") * 128 == 64 * 128 + 2 * 128
+            assert loop.count("HGMMA") + loop.count("QGMMA") == (8 if "fp8" in version else 16)
+            # Weights are rounded two to an instruction; in eight bits it takes as many again.
+            assert loop.count("F2FP") * 128 * 2 == 64 * 128
+    (loop,) = plain(built["simple forward"].loops)  # both warpgroups go through the same
+    assert 4 * loop.flops == 4 * 64 * 128 * 128 and built["simple forward"].warps == 8
+
+
+def test_the_plain_loop_hides_nothing_and_the_one_at_an_edge_does(built):
+    """A hidden score is a comparison and a selection."""
+    for name in ("forward", "dq", "fp8 forward"):
+        loops = hot(built[name].loops)
+        plain_ones = plain(built[name].loops)
+        assert len(loops) == 4 and len(plain_ones) == 2
+        for loop in loops:
+            masked = loop not in plain_ones
+            assert (loop.count("FSEL") >= 64) == (loop.count("ISETP") >= 32) == masked, name
+    for loop in hot(built["dkdv"].loops):  # one loop, and a branch around the mask
+        assert loop.count("FSEL") < 32 <= sum(one.name.startswith("FSEL") for one in loop.own)
+
+
+def test_what_waits_loads_or_comes_once_is_not_hot(built):
+    for name, one in built.items():
+        assert not any(loop.waits for loop in hot(one.loops)), name
+        copies = [loop for loop in one.loops if loop.count("UTMALDG") and not loop.flops]
+        assert not set(copies) & set(hot(one.loops)), name
 
 
 def test_the_face_brings_its_backward_and_versions_bring_what_they_differ_in():
@@ -94,16 +122,20 @@ def _registers(ptx):
 def test_products_run_while_exponentials_are_computed(built):
     """A wait right behind each product is what the compiler falls back to if it has to."""
     for version in ("overlapped", "fp8"):
-        one = built[f"{version} forward"]
+        one = built[forward(version)]
         products = one.count("HGMMA") + one.count("QGMMA")
         assert 0 < one.count("WARPGROUP.DEPBAR") <= products / 3
 
 
 def test_only_the_last_version_leaves_a_product_under_way_during_a_softmax(built):
     """It waits until at most one product is left, takes the softmax, and waits for that one."""
-    waits = {version: _waits(built[f"{version} forward"].ptx) for version in VERSIONS}
+    waits = {version: _waits(built[forward(version)].ptx) for version in VERSIONS}
     assert waits["overlapped"] >= {"0", "1"} and waits["fp8"] >= {"0", "1"}
     assert waits["simple"] == waits["specialized"] == waits["pingpong"] == {"0"}
+
+
+def forward(version):
+    return "forward" if version == "overlapped" else f"{version} forward"
 
 
 def _waits(ptx):

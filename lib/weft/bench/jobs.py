@@ -35,7 +35,7 @@ TOGETHER: dict[str, tuple[tuple[str, ...], float | None]] = {
     "collectives": (("collectives-link", "collectives-bytes"), None),
     "decode_kernel": (("decode-kernel",), 120),
     "hopper_rmse": (("hopper-rmse",), None),
-    "machine_code": (("attention-code", "decode-code", "hopper-code"), None),
+    "machine_code": (("attention-code", "decode-code", "hopper-code", "precision-code"), None),
     "offload": (("offload-disk", "offload-step", "offload-adam", "offload-training"), None),
     "offload_disk": (("offload-disk",), None),
     "pipeline": (("pipeline-peers", "pipeline-bubble", "pipeline-simulation"), None),
@@ -112,9 +112,10 @@ def carry_out(
             for record in job.make(partial(_within, progress, i, len(some))):
                 keep(record)
         except Exception as error:
-            outcome.failed[", ".join(job.names)] = error
             if not isinstance(error, ValueError | OSError):
                 traceback.print_exc(file=sys.stderr)
+            error.__traceback__ = error.__context__ = None  # they hold tensors
+            outcome.failed[", ".join(job.names)] = error
     return outcome
 
 

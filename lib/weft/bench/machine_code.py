@@ -1,53 +1,290 @@
 """What the assembler makes of the book's kernels: counted, not timed, and the same on any machine.
 
 One record for each topic whose kernels compile. A GPU is not needed; the versions of Triton and
-of the assembler that it carries are what a difference between two records comes from.
+of the assembler that a record carries are what a difference between two of them comes from. For
+Hopper the hot loop is counted too, and what a turn of it costs each unit at least
+(`weft.plan.code_floor`). `worse_or_better` compares what is compiled now with a record.
 """
 
-from collections.abc import Callable, Iterator
-from importlib import import_module
+import ast
+import hashlib
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import triton
+from triton import knobs
 
 from weft.bench.record import Record, Result
-from weft.kernels import Compiled, compile_for
+from weft.kernels import Compiled, Pass, compile_for, hopper_fp8
+from weft.kernels import attention as attention_
+from weft.kernels import decode as decode_
+from weft.kernels import hopper as hopper_
+from weft.kernels import precision as precision_
+from weft.kernels.loops import Instruction, Loop, plain
+from weft.plan.code_floor import Turn, alone, ceiling, clocks
 
 COMMAND = "weft bench machine_code"
 TARGETS = ("sm_80", "sm_90", "sm_100")
-FACES = {  # topic -> its face, what it is compiled for, and the kinds of it: what each is called
-    "attention": (
-        "attention",
-        TARGETS,
-        {f" at width {width}": {"width": width} for width in (64, 128, 256)},
-    ),
-    "decode": ("paged_attention", TARGETS, {"": {}}),
-    "hopper": ("attention", ("sm_90",), {"": {}}),
-}
-Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
+WIDTHS = (64, 128, 256)
 MATRIX = ("HMMA", "HGMMA", "QGMMA", "UTCHMMA", "UTCQMMA")  # every tensor core's instructions
+EQUAL = "source"  # the column that stays as long as the compiler is given the same
+LESS = ("ceiling", "alone")  # columns where less is worse; in all others more is
+AT_ONCE = 8  # passes of one process, which has a limit
+OTHER = 0.5  # how much worse than the record another Triton's code may be
+Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
+Row = tuple[str, str, float, float]  # a kernel, what of it, what that was, what it is
+
+
+# --- every configuration that is tuned ------------------------------------------------------------
+
+
+def attention(target: str) -> Iterator[Pass]:
+    """FlashAttention-2, by head width; without a mask, what a mask makes different."""
+    for width in WIDTHS:
+        yield from _named(attention_.passes(target, width=width), target, f" at width {width}")
+        free = attention_.passes(target, width=width, causal=False) if target == "sm_90" else ()
+        free = [one for one in free if one.name != "delta"]
+        yield from _named(free, target, f" at width {width} without a mask")
+
+
+def decode(target: str) -> Iterator[Pass]:
+    """A step of decoding from a paged cache."""
+    yield from _named(decode_.passes(target), target)
+
+
+def hopper(target: str) -> Iterator[Pass]:
+    """FlashAttention-3: the face with its backward, the versions before it, and FP8."""
+    for width in WIDTHS:
+        for causal, mask in ((True, ""), (False, " without a mask")):
+            kind = f" at width {width}{mask}"
+            listed = hopper_.passes(target, width=width, causal=causal)
+            listed = [one for one in listed if causal or one.name != "delta"]
+            yield from _named(listed, target, kind)
+            for version in (hopper_.simple, hopper_.specialized, hopper_.pingpong):
+                listed = version.passes(target, width=width, causal=causal)
+                yield from _named(listed, target, kind, f"{version.__name__} ")
+            listed = hopper_fp8.passes(target, width=width, causal=causal)
+            yield from _named(listed, target, kind, "fp8 ")
+
+
+def precision(target: str) -> Iterator[Pass]:
+    """Adam on master weights, a tensor at a time and all at once."""
+    yield from _named(precision_.passes(target), target)
+
+
+FACES = {
+    "attention": (attention, TARGETS),
+    "decode": (decode, TARGETS),
+    "hopper": (hopper, ("sm_90",)),
+    "precision": (precision, TARGETS),
+}
+
+
+def _named(listed: Iterable[Pass], target: str, kind: str = "", version: str = "") -> list[Pass]:
+    return [replace(one, name=f"{version}{one.name} for {target}{kind}") for one in listed]
+
+
+def _chosen(face: Callable, target: str, only: tuple[str, ...] = ()) -> tuple[Pass, ...]:
+    return tuple(one for one in face(target) if not only or one.name in only)
+
+
+def _compilable(face: Callable) -> None:
+    """Let compile_for take some of a face's passes, by their names."""
+    face.passes = lambda target, only=(): _chosen(face, target, only)
+
+
+for _face, _ in FACES.values():
+    _compilable(_face)
+
+
+def built(topic: str, target: str, names: Sequence[str]) -> list[Compiled]:
+    """Some passes of a topic, compiled in one process."""
+    return compile_for(FACES[topic][0], target, only=tuple(names))
+
+
+# --- the records ----------------------------------------------------------------------------------
 
 
 def bench(progress: Progress) -> Iterator[Record]:
-    """A record of registers, spills, shared memory and matrix instructions for each topic."""
-    total = sum(len(targets) * len(kinds) for _, targets, kinds in FACES.values())
-    done = 0
-    for topic, (face, targets, kinds) in FACES.items():
-        kernel = getattr(import_module(f"weft.kernels.{topic}"), face)
+    """A record of each topic: registers, spills, shared memory, instructions, and the hot loop."""
+    work = [
+        (topic, target, names[i : i + AT_ONCE])
+        for topic, (face, targets) in FACES.items()
+        for target in targets
+        for names in [[one.name for one in face(target)]]
+        for i in range(0, len(names), AT_ONCE)
+    ]
+    for topic in FACES:
         results = []
-        for kind, given in kinds.items():
-            for target in targets:
-                progress(done, total, f"compiling {topic}{kind} for {target}")
-                for made in compile_for(kernel, target, **given):
-                    results += counted(made, f"{made.name} for {target}{kind}")
-                done += 1
+        for i, (whose, target, names) in enumerate(work):
+            if whose == topic:
+                progress(i, len(work), f"compiling {topic} for {target}: {names[0]} and on")
+                passes = {one.name: one for one in FACES[topic][0](target)}
+                for made in built(topic, target, names):
+                    results += counted(made, passes[made.name])
         title = f"What the assembler makes of the kernels: {topic}"
-        yield Record.here(f"{topic}-code", title, topic, COMMAND, results)
+        record = Record.here(f"{topic}-code", title, topic, COMMAND, results)
+        yield replace(record, versions=record.versions | {"ptxas": assembler()})
 
 
-def counted(made: Compiled, name: str) -> list[Result]:
-    """The counts of one compiled pass."""
-    columns = {
+def counted(made: Compiled, one: Pass) -> list[Result]:
+    """The counts of one compiled pass, by column."""
+    columns: dict[str, tuple[str, float]] = {
         "registers": ("1", made.registers),
         "spilled": ("B", made.spills),
         "shared": ("B", made.shared_bytes),
         "matrix instructions": ("1", sum(made.count(name) for name in MATRIX)),
+        "instructions": ("1", len(made.instructions)),
+        EQUAL: ("1", source(one)),
     }
-    return [Result.of(name, who, unit, [float(count)]) for who, (unit, count) in columns.items()]
+    roles = plain(made.loops) if " sm_90" in made.name else ()
+    if roles:
+        turn = turn_of(roles, made.warps)
+        busy = {f"clocks: {unit}": ("1", time) for unit, time in clocks(turn).items()}
+        columns |= {"loop": ("1", turn.issued)} | busy
+        if turn.flops or turn.eight:
+            columns |= {"ceiling": ("1", ceiling(turn)), "alone": ("1", alone(turn))}
+    return [
+        Result.of(made.name, who, unit, [round(float(count), 4)])
+        for who, (unit, count) in columns.items()
+    ]
+
+
+def turn_of(roles: Sequence[Loop], warps: int) -> Turn:
+    """A turn of all roles of warps at once, `warps` in each: what one warp does in the mean."""
+
+    def mean(of: Callable[[Instruction], float]) -> float:
+        return sum(of(one) for role in roles for one in role.turn) / len(roles)
+
+    def kept(unit: str) -> float:
+        return mean(lambda one: one.unit == unit)
+
+    eight = mean(lambda one: one.flops if one.name.startswith("QGMMA") else 0)
+    return Turn(
+        warps=warps * len(roles),
+        issued=mean(lambda one: 1),
+        flops=mean(lambda one: one.flops) - eight,
+        eight=eight,
+        moved=mean(lambda one: one.moved),
+        factors=mean(lambda one: one.factors),
+        **{unit: kept(unit) for unit in ("exp", "fp32", "imad", "alu", "shared")},
+    )
+
+
+@cache
+def assembler() -> str:
+    """The version of the assembler that Triton carries."""
+    path = knobs.nvidia.ptxas.path
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"V([\d.]+)", said)[1]
+
+
+# --- what the compiler is given -------------------------------------------------------------------
+
+
+def source(one: Pass) -> int:
+    """A number for all that the compiler is given: kernel, types, constants, options, Triton.
+
+    Two passes with the same number become the same machine code, so only one need be compiled.
+    The text is that of the kernel's function and of all that this names, and so on, in the
+    modules of weft.kernels; what else stands there does not matter.
+    """
+    given = {name: repr(_home(x) or x) for name, x in sorted(one.constexprs.items())}
+    homes = filter(None, map(_home, (one.function, *one.constexprs.values())))
+    texts = sorted(_reached(homes).items())
+    words = (triton.__version__, _home(one.function), sorted(one.signature.items()))
+    words += (given, sorted(one.options.items()), texts)
+    return int(hashlib.sha256(repr(words).encode()).hexdigest()[:12], 16)
+
+
+def _home(value: object) -> tuple[str, str] | None:
+    """The module and the name of a kernel; None for anything else."""
+    function = getattr(value, "fn", None)
+    return function and (function.__module__, function.__name__)
+
+
+def _reached(homes: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """The text of what stands at some places, and of what that names in weft.kernels, and so on."""
+    found: dict[tuple[str, str], str] = {}
+    new = list(homes)
+    while new:
+        module, name = home = new.pop()
+        defined, imported = _module(module)
+        if home in found or name not in defined | imported:
+            continue
+        if name in imported:
+            new.append(imported[name])
+            continue
+        found[home], named = defined[name]
+        new += [(module, other) for other in named]
+    return found
+
+
+@cache
+def _module(name: str) -> tuple[dict[str, tuple[str, set[str]]], dict[str, tuple[str, str]]]:
+    """What a module defines, each with its text and the names in it, and what it imports."""
+    text = _text(name)
+    lines, defined, imported = text.splitlines(), {}, {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft.kernels."):
+            imported |= {x.asname or x.name: (node.module, x.name) for x in node.names}
+        names = [getattr(node, "name", None)]
+        for target in getattr(node, "targets", ()):
+            names += [x.id for x in ast.walk(target) if isinstance(x, ast.Name)]
+        first = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", ()))])
+        said = "\n".join(lines[first - 1 : node.end_lineno])
+        named = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
+        defined |= {one: (said, named) for one in names if one}
+    return defined, imported
+
+
+def _text(module: str) -> str:
+    return Path(find_spec(module).origin).read_text(encoding="utf-8")
+
+
+# --- the guard ------------------------------------------------------------------------------------
+
+
+def stale(record: Record, topic: str) -> list[str]:
+    """The passes of a topic for which the compiler is given something else than for the record."""
+    face, targets = FACES[topic]
+    found = {r.name: r.value for r in record.results if r.who == EQUAL}
+    now = {one.name: float(source(one)) for target in targets for one in face(target)}
+    gone = [name for name in found if name not in now]
+    return [name for name, value in now.items() if found.get(name) != value] + gone
+
+
+def differences(record: Record, results: Iterable[Result]) -> list[Row]:
+    """What is not as the record has it, one row for each count; the source alone does not count.
+
+    With another Triton than the record's, only what is worse by more than OTHER of it counts.
+    """
+    same = record.versions.get("triton") == triton.__version__
+    was = {(r.name, r.who): r.value for r in record.results}
+    rows = []
+    for one in results:
+        before = was.get((one.name, one.who), 0.0)
+        worse = before - one.value if one.who in LESS else one.value - before
+        far = one.value != before if same else worse > OTHER * max(before, 64.0)
+        if one.who != EQUAL and far:
+            rows.append((one.name, one.who, before, one.value))
+    return rows
+
+
+def told(rows: Sequence[Row]) -> str:
+    """The differences as a table, and what to do about them."""
+    lines = [f"{'kernel':<52} {'what':<20} {'was':>10} {'is':>10}"]
+    for name, what, before, now in rows:
+        worse = (now < before) == (what in LESS)
+        word = "worse" if worse else "better"
+        lines.append(f"{name:<52} {what:<20} {before:>10g} {now:>10g}  {word}")
+    lines.append(
+        "Worse: mend the kernel, or say in the chapter why not. Meant, or better: renew the "
+        f"record with `{COMMAND} --out book/measured`."
+    )
+    return "\n".join(lines)

@@ -28,7 +28,9 @@ class Sm:
     (Shah et al. 2024: 989 TFLOP/s over 132 multiprocessors at 1.83 GHz). `exp`
     exponentials (the same: 3.9 tera), `fp32` multiply-adds, `alu` maxima or
     conversions are per clock (CUDA C++ Programming Guide, throughput of native
-    arithmetic instructions, capability 9.0). `load` is bytes from the L2 cache,
+    arithmetic instructions, capability 9.0), and so are `imad`, products of
+    integers, `issue`, instructions that the four schedulers give to warps, and
+    `banks`, bytes of shared memory (the same guide). `load` is bytes from the L2,
     `latency` clocks of one trip through shared memory, where barriers live, and
     `load_latency` those of a TMA load: global memory and 170 for the unit itself
     (Luo et al. 2024 and 2025, measured on an H800). `registers` of 32 bits,
@@ -39,6 +41,9 @@ class Sm:
     exp: float = 16
     fp32: float = 128
     alu: float = 64
+    imad: float = 64
+    issue: float = 4
+    banks: float = 128
     load: float = 3942.4 / 114
     latency: float = 29
     load_latency: float = 478.8 + 170
