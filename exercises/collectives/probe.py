@@ -1,8 +1,10 @@
 """What the tests of this topic share, and what runs for them beside the answers."""
 
 from pathlib import Path
+from types import FunctionType
 
 from weft.grade.worker import close, rank
+from weft.plan import collectives
 from weft.plan.collectives import Send, Steps
 from weft.plan.collectives_check import check
 
@@ -11,10 +13,11 @@ RANKS = Path(__file__).with_name("ranks.py")
 
 def prepare() -> None:
     """Close what the exercises ask for, before the answers are imported."""
-    plans = "ring_reduce_scatter ring_all_gather ring_all_reduce hierarchical_all_reduce _round"
-    plans += " tree_broadcast tree_all_reduce direct_all_reduce all_to_all broadcast"
-    close(*(f"weft.plan.collectives:{name}" for name in plans.split()))
-    close(*(f"weft.plan.collectives_price:{name}" for name in ("crossover", "seconds")))
+    made = (thing for thing in vars(collectives).values() if isinstance(thing, FunctionType))
+    plans = (plan.__name__ for plan in made if plan.__module__ == collectives.__name__)
+    close(*(f"weft.plan.collectives:{name}" for name in plans))
+    prices = "crossover", "seconds", "hierarchical_seconds"
+    close(*(f"weft.plan.collectives_price:{name}" for name in prices))
     close("weft.plan.explore_collectives", "weft.run.collectives")
 
 

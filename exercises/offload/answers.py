@@ -63,8 +63,8 @@ def stream_adam(
 
     A step reads each tensor once and writes each of those three once. In memory are never more
     than two pieces, the one that you work on and the next, which is on its way, and two more
-    tensors of a piece for what lies between. When you write a piece, the next has to be on its
-    way: prefetch it before you begin to compute.
+    tensors of a piece for what lies between. While you compute on a piece the next has to be on
+    its way: prefetch it before you begin.
     """
     # Your code here.
     raise NotImplementedError

@@ -146,7 +146,7 @@ class Adam:
 
 
 def first(comm, answers, widths, steps, seed):
-    """stage_1 on this rank: what is wrong, bytes sent, bytes alive."""
+    """stage_1 on this rank: what is wrong, bytes sent, bytes alive, those before any gradient."""
     model = Model(widths, comm.n, steps, seed)
     weights = torch.cat(model.weights).float()
     right = weights.double()
@@ -154,13 +154,18 @@ def first(comm, answers, widths, steps, seed):
     for batches in zip(*model.batches, strict=True):
         right.grad = model.mean(right.float(), batches)
         adam.step()
-    mine = model.batches[comm.rank]
+    mine, held = model.batches[comm.rank], []
     with traffic() as sent, live() as alive:
-        share = answers.stage_1(weights, mine, model.gradient, Adam, comm)
+
+        def gradient(weights, batch):
+            held.append(alive.now)
+            return model.gradient(weights, batch)
+
+        share = answers.stage_1(weights, mine, gradient, Adam, comm)
     wrong = differs("weights", weights, right, torch.float32, 1e-6)
     master = right.tensor_split(comm.n)[comm.rank]
     wrong = wrong or differs("the share that is returned", share, master, torch.float64)
-    return report(wrong, sent, alive)
+    return report(wrong, sent, alive) | {"before": held[0] if held else 0}
 
 
 def second(comm, answers, widths, microbatches, seed):

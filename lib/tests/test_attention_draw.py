@@ -5,6 +5,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from pictures import SVG, parse, words
 
 from weft.plan import attention as plan
 from weft.plan import explore_attention as explore
@@ -16,7 +17,6 @@ from weft.plan.draw_attention_traffic import MEMORIES, moved, smooth, traffic_sv
 from weft.plan.draw_roofline import si
 from weft.plan.svg import measure
 
-SVG = "{http://www.w3.org/2000/svg}"
 FORWARD, AT_WORK = "#56B4E9", "#F0E442"
 CASES = [  # T, S, tile_q, tile_k
     (10, 14, 3, 4),
@@ -28,10 +28,6 @@ CASES = [  # T, S, tile_q, tile_k
 ]
 
 
-def parse(picture):
-    return ElementTree.fromstring(picture)
-
-
 def boxes(path):
     """The rectangles of a path of boxes, (x, y, width, height)."""
     found = re.findall(r"M(\S+) ([\d.]+)h([\d.]+)v([\d.]+)h", path.get("d"))
@@ -40,10 +36,6 @@ def boxes(path):
 
 def sides(rect):
     return tuple(float(rect.get(side)) for side in ("x", "y", "width", "height"))
-
-
-def texts(root):
-    return [t.text for t in root.iter(f"{SVG}text")]
 
 
 def tiles_of(root):
@@ -148,10 +140,10 @@ def test_the_line_through_the_tiles_is_the_order_of_visits(causal):
         for point, (x, y) in zip(points, centres, strict=True):
             assert point == pytest.approx((x + dx, y + dy), abs=0.02)
         read, written = plan.traffic(*sizes, order, causal)
-        assert f"reads {si(read, 'B')}, writes {si(written, 'B')}" in texts(panel)
+        assert f"reads {si(read, 'B')}, writes {si(written, 'B')}" in words(panel)
         passed = shared(*sizes, 3, "k" if order == "fa1" else "q", causal).exchanged
-        assert f"exchange {si(passed, 'B') if passed else 'nothing'}" in texts(panel)
-    assert "exchange nothing" not in texts(panels[0])
+        assert f"exchange {si(passed, 'B') if passed else 'nothing'}" in words(panel)
+    assert "exchange nothing" not in words(panels[0])
 
 
 @pytest.mark.parametrize(("N", "d", "causal"), [(4096, 64, False), (1 << 16, 128, True)])

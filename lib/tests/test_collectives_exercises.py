@@ -50,3 +50,26 @@ class TestCollectives(Exercises):
             assert answers.crossover(n, link.latency, link.bandwidth) == pytest.approx(
                 crossover(n, link)
             )
+
+    def test_the_librarys_own_are_closed(self, tmp_path):
+        """All of weft.plan.collectives, also what nobody has thought of yet."""
+        cheat = (
+            "from weft.plan import collectives\n"
+            "plans = [make for make in vars(collectives).values() if callable(make)]\n"
+            "own = [m for m in plans if m.__module__ == collectives.__name__]\n"
+            "def all_reduce(n):\n"
+            "    for make in own:\n"
+            "        try:\n"
+            "            if not isinstance(make, type) and isinstance(make(n), list):\n"
+            "                return make(n)\n"
+            "        except PermissionError as error:\n"
+            "            closed = error\n"
+            "        except (TypeError, ValueError):\n"
+            "            pass\n"
+            "    raise closed\n"
+            "def crossover(n, latency, bandwidth):\n"
+            "    from weft.plan.collectives_price import hierarchical_seconds\n"
+            "    return hierarchical_seconds(1, 1, n, None, None)\n"
+        )
+        asked = "all_reduce,crossover"
+        self.closed(tmp_path, cheat, ("test_all_reduce_sums", "test_crossover"), only=asked)

@@ -1,12 +1,12 @@
 """The pictures of the decoding chapter: every slot, lease and bar is where the books say."""
 
 import re
-import xml.etree.ElementTree as ElementTree
 from math import ceil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import SVG, inside, parse, told
 
 from weft.plan import draw_decode, explore_decode
 from weft.plan.decode import bytes_per_token, mean_waste
@@ -17,19 +17,7 @@ from weft.plan.draw_decode import HUES, memory_svg
 from weft.plan.draw_decode_bytes import bytes_svg
 from weft.plan.draw_decode_serve import leases_svg, shares_svg
 from weft.plan.shape import SHAPES, ModelShape
-from weft.plan.svg import measure, percent
-
-SVG = "{http://www.w3.org/2000/svg}"
-PHONE = 360  # what a page of 390 pixels leaves
-
-
-def parse(picture):
-    return ElementTree.fromstring(picture)
-
-
-def told(root):
-    """What a reader hears who sees nothing."""
-    return root.find(f"{SVG}desc").text
+from weft.plan.svg import percent
 
 
 def boxes(root, **wanted):
@@ -49,23 +37,6 @@ def words(root):
     return [
         (text.text, float(text.get("x")), float(text.get("y"))) for text in root.iter(f"{SVG}text")
     ]
-
-
-def inside(root):
-    """Nothing is drawn, or written, beyond the picture's edges."""
-    wide, high = map(float, root.get("viewBox").split()[2:])
-    for x, y, w, h in boxes(root):
-        assert x >= -0.01 and x + w <= wide + 0.01 and y >= -0.01 and y + h <= high + 0.01
-    sizes = {text: group.get("font-size") for group in root.iter() for text in group}
-    for text in root.iter(f"{SVG}text"):
-        size = float(text.get("font-size") or sizes.get(text) or 12)
-        anchor = text.get("text-anchor") or "start"
-        if anchor == "start" and text.get("text-anchor") is None:
-            assert float(text.get("x")) + 0.8 * measure(text.text, size) <= wide + 2, text.text
-        assert float(text.get("y")) <= high
-    least = re.search(r"min-width:(\d+)px", root.get("style"))
-    assert int(least[1]) <= PHONE or wide > 480
-    return root
 
 
 # --- the map --------------------------------------------------------------------------------------
@@ -95,7 +66,7 @@ def pools(draw):
 @settings(max_examples=60)
 @given(pool=pools(), columns=st.sampled_from([None, 1, 3]))
 def test_every_token_and_every_wasted_slot_is_in_the_map(pool, columns):
-    root = inside(parse(memory_svg(pool, columns)))
+    root = inside(parse(memory_svg(pool, columns)), wide_ones=True)
     slots = list(root.iter(f"{SVG}path"))
     dashed = [path for path in slots if path.get("stroke-dasharray")]
     assert sum(len(_parts(path)) for path in dashed) == pool.wasted

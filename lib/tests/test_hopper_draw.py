@@ -1,23 +1,18 @@
 """The pictures and sliders of the hopper chapter: every mark is where the game says."""
 
 import re
-import xml.etree.ElementTree as ElementTree
 from itertools import product
 
 import pytest
+from pictures import SVG, inside, parse
 
 from weft.plan import draw_hopper as draw
 from weft.plan import explore_hopper as explore
 from weft.plan.hopper import POLICIES, SM, TILES, UNITS, Tile, work
 
-SVG = "{http://www.w3.org/2000/svg}"
 BF16 = TILES["bf16", 128, False]
 ODD = Tile(192, 80, warpgroups=3)
 TIP = re.compile(r"(\w+) of (warpgroup (\d)|the loading warp), (\S+) to (\S+)")
-
-
-def parse(picture):
-    return ElementTree.fromstring(picture)
 
 
 def tipped(root):
@@ -37,20 +32,11 @@ def words(root):
     }
 
 
-def inside(root):
-    _, _, wide, high = map(float, root.get("viewBox").split())
-    for rect in root.iter(f"{SVG}rect"):
-        x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
-        assert x >= -0.01 and x + w <= wide + 0.01 and y >= 0 and y + h <= high
-    for text in root.iter(f"{SVG}text"):
-        assert 0 <= float(text.get("x")) <= wide and 0 < float(text.get("y")) <= high
-
-
 @pytest.mark.parametrize("tile", [BF16, ODD], ids=["published", "odd"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_stretch_is_drawn_in_the_row_of_its_unit(policy, tile):
     root = parse(draw.units(policy, tile, rounds=2.25))
-    inside(root)
+    inside(root, wide_ones=True)
     clocks = 2.25 * work(tile)["tensor"]
     played = draw.steady(policy, tile, clocks)
     labels = {name: y for name, (_, y) in words(root).items()}
@@ -100,7 +86,7 @@ def test_steady_begins_with_a_matmul_of_the_first_warpgroup_and_shares_its_lengt
 def test_warpgroups_are_compared_on_one_axis_with_what_they_reach():
     policies = ("specialized", "not_specialized", "overlapped")
     root = parse(draw.turns(policies, BF16, rounds=2))
-    inside(root)
+    inside(root, wide_ones=True)
     clocks = 2 * work(BF16)["tensor"]
     told = root.find(f"{SVG}desc").text
     shares = [t.text for t in root.iter(f"{SVG}text") if t.text.startswith("tensor cores busy")]
@@ -119,7 +105,7 @@ def test_warpgroups_are_compared_on_one_axis_with_what_they_reach():
 def test_room_draws_parts_up_to_what_they_add_up_to_and_the_limit():
     tiles = {"ours": BF16, "too much": Tile(128, 256), "odd": ODD}
     root = parse(draw.room(tiles))
-    inside(root)
+    inside(root, wide_ones=True)
     text = list(words(root))
     assert text.count("fits") <= 1  # words() keeps one of each
     assert f"{BF16.registers(True)} of {BF16.most_registers}" in text

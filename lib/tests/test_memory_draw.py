@@ -13,7 +13,6 @@ from weft.plan.draw_memory import (
     Kept,
     activations_svg,
     bars_svg,
-    devices_svg,
     kept,
     stages_svg,
 )
@@ -119,8 +118,8 @@ def test_stages_and_devices_name_their_rows_and_say_who_fits():
     text = told(parse(stages_svg(MODEL, 64, [CHIPS["v100"]], recompute="full")))
     assert re.search(r"stage 0: .* 120 GB in all; fits none\.", text)
     assert re.search(r"stage 3: .*; fits v100\.", text) and "v100 has 32 GB." in text
-    text = told(parse(devices_svg(MODEL, 3, [1, 8, 100], recompute="full")))
-    assert [f"d = {d}: " in text for d in (1, 8, 100)] == [True] * 3 and "fits" not in text
+    text = told(parse(stages_svg(MODEL, 64, recompute="full")))
+    assert [f"stage {s}: " in text for s in range(4)] == [True] * 4 and "fits" not in text
 
 
 def test_ways_of_keeping_activations():
@@ -149,7 +148,7 @@ def test_units_suit_the_sizes():
         (lambda: bars_svg({"a": (1, -2, 0, 0)}), "rows has -2 bytes in 'a'"),
         (lambda: bars_svg({"a": (1,) * 4}, of_memory(0)), "chips has c0, whose memory"),
         (lambda: stages_svg(MODEL, 0), "d is 0"),
-        (lambda: devices_svg(MODEL, 4, [1]), "stage is 4"),
+        (lambda: kept(MODEL, 1, 4), "stage is 4"),
     ],
 )
 def test_wrong_arguments_are_named(call, words):
@@ -189,7 +188,7 @@ def test_the_slider_says_what_fits():
     [
         ({"model": "x"}, "model is"),
         ({"chip": "x"}, "chip is"),
-        ({"d": -1}, "d and t are -1 and 0"),
+        ({"d": -1}, "d is -1, must be a whole number of at least 0"),
         ({"t": 7}, "t is 128, must divide"),
         ({"microbatch": 0}, "microbatch is 0"),
         ({"recompute": "half"}, "recompute is"),

@@ -1,5 +1,6 @@
 """The plan of offloading: streams in closed form and simulated, places, rates, tiles."""
 
+from functools import partial
 from itertools import pairwise, product
 
 import pytest
@@ -130,6 +131,17 @@ def test_a_stream_says_what_is_busy():
 def test_streams_that_are_none(given, words):
     with pytest.raises(ValueError, match=words):
         streamed(*given)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf"), "1", None, [1, 1, 1, 1]])
+def test_closed_forms_take_times_only(wrong):
+    for form in (period, partial(step_time, 4), partial(ramp, 4)):
+        for kind in ("read", "compute", "write"):
+            times = {"read": 1.0, "compute": 1.0, "write": 1.0} | {kind: wrong}
+            with pytest.raises(ValueError, match=f"{kind} is .*, must be a time of at least 0"):
+                form(**times)
+        with pytest.raises(ValueError, match="lanes is 3, must be 1 or 2"):
+            form(read=1, compute=1, write=1, lanes=3)
 
 
 def test_what_has_no_closed_form():

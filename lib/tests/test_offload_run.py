@@ -5,6 +5,7 @@ import os
 import stat
 import threading
 import time
+import warnings
 
 import pytest
 import torch
@@ -125,6 +126,10 @@ def test_handing_back_what_was_read_copies_nothing(tmp_path):
         whole = store.read("v")
         store.write("part", whole[:5], own=True)  # does not fill its buffer: copied
         assert same(store.read("part"), made((100_001,))[:5] + 1)
+        assert same(whole, made((100_001,)) + 1)
+        store.write("most", whole[:-1], own=True)  # as many pages, and yet not all of it
+        store.flush()
+        assert same(store.read("most"), made((100_001,))[:-1] + 1)
         assert same(whole, made((100_001,)) + 1)
 
 
@@ -331,6 +336,7 @@ def test_a_seal_knows_length_and_order():
         ({"budget": 1e9}, "budget is 1000000000.0, must be a whole number"),
         ({"threads": 0}, "threads is 0, must be"),
         ({"rate": 0}, "rate is 0, must be above 0"),
+        ({"rate": "fast"}, "rate is 'fast', must be above 0"),
     ],
 )
 def test_limits_that_are_none_are_refused(tmp_path, options, said):
@@ -353,6 +359,7 @@ def test_tensors_that_are_none_are_refused(tmp_path):
             ([1.0], "tensor 'w' is a list, must be a tensor"),
             (torch.ones(2, device="meta"), "'w' is torch.strided .* on meta, must be dense"),
             (torch.eye(2).to_sparse(), "'w' is torch.sparse_coo"),
+            (ragged(), "'w' is .*, nested, must be dense"),
         ):
             with pytest.raises(ValueError, match=said):
                 store.write("w", wrong)
@@ -361,7 +368,19 @@ def test_tensors_that_are_none_are_refused(tmp_path):
             if into is not None:
                 with pytest.raises(ValueError, match=r"into is .*must be contiguous and"):
                     store.read("w", into=into)
+        store.write("c", torch.ones(2, dtype=torch.complex64))
+        with pytest.raises(ValueError, match=r"complex64, a lazy conjugate .*must be contiguous"):
+            store.read("c", into=torch.zeros(2, dtype=torch.complex64).conj())
         store.notes["x"] = torch.ones(1)
         with pytest.raises(ValueError, match="notes must be what JSON can hold"):
             store.flush()
-        del store.notes["x"]
+        store.notes = ["x"]
+        with pytest.raises(ValueError, match="notes is a list, must be a dict"):
+            store.flush()
+        store.notes = {}
+
+
+def ragged():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a prototype, says torch
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])

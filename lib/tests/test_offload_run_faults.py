@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import subprocess
+from concurrent.futures import wait
 from contextlib import contextmanager
 
 import pytest
@@ -132,6 +133,51 @@ def test_a_failure_of_one_piece_is_not_lost(folder, monkeypatch, number):
     with Store(folder, budget=2**21) as store:
         store.write("w", torch.full((SIZE,), 1.0))
         store.rollback()
+    assert whole(folder)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("there", [False, True])
+def test_an_interrupt_while_the_list_is_replaced(folder, monkeypatch, there, again):
+    rename = os.rename
+
+    def interrupted(*names, **folders):
+        if there:
+            rename(*names, **folders)
+        raise KeyboardInterrupt
+
+    with Store(folder, budget=2**21) as store:
+        store.write("w", torch.full((SIZE,), 3.0))
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, "rename", interrupted)
+            store.flush()
+        if again:
+            store.flush()
+        store.rollback()
+        kept = 3 if there or again else 1
+        assert (store.read("w") == kept).all()
+        assert len(list(folder.glob("*.bin"))) == 2
+    with Store(folder, budget=2**21) as store:
+        assert (store.read("w") == kept).all()
+        assert (store.read("v") == 2).all()
+
+
+def test_a_file_system_that_tells_when_a_file_is_closed(folder, monkeypatch):
+    close = os.close
+
+    def told_late(fd):
+        close(fd)
+        raise OSError(errno.ENOSPC, "")
+
+    store = Store(folder, budget=2**21)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", told_late)
+        store.write("w", torch.zeros(SIZE))
+        wait(store._moving, timeout=60)
+    assert store._new["w"].done.done()  # or flush would wait for ever
+    surfaces(store, errno.ENOSPC, "'w'", ".w.bin")
+    store.rollback()
+    store.close()
     assert whole(folder)
 
 

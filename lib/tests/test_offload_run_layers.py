@@ -130,6 +130,32 @@ def test_a_backward_that_stopped_half_way_is_no_step(tmp_path):
         assert not any(torch.equal(before[key], w) for key, w in weights(model).items())
 
 
+def test_plain_memory_has_no_step_to_go_back_to():
+    model = Streamed([nn.Linear(3, 3)], Memory())
+    model(torch.ones(2, 3))
+    model.restore()  # nothing has moved
+    model(torch.ones(2, 3)).sum().backward()
+    with pytest.raises(RuntimeError, match="plain memory has no earlier state"):
+        model.restore()
+
+
+def test_autocast_is_the_same_in_both_passes(tmp_path):
+    torch.manual_seed(0)
+    layers, x = [nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, 5)], torch.randn(2, 3, 9)
+    x, other = (given.requires_grad_() for given in x)
+    with torch.no_grad():
+        other.copy_(x)
+    plain = nn.Sequential(*copy.deepcopy(layers))
+    with Store(tmp_path) as store:
+        model = Streamed(layers, store)
+        for trained, given in ((model, x), (plain, other)):
+            with torch.autocast("cpu", torch.bfloat16):
+                output = trained(given)
+            assert output.dtype == torch.bfloat16
+            output.float().square().sum().backward()
+    assert torch.equal(x.grad, other.grad)
+
+
 def test_half_weights_have_masters_and_frozen_ones_stay(tmp_path):
     layers, batches = decoder(torch.bfloat16)
     layers[1].norm_mlp.weight.requires_grad_(False)
@@ -279,6 +305,9 @@ def test_layers_that_cannot_be_are_refused(tmp_path):
         ):
             with pytest.raises(ValueError, match=said):
                 Streamed(layers, store, name=name)
+        store.notes["h"] = {"steps": [3]}  # an optimizer's
+        with pytest.raises(ValueError, match="store holds something else named 'h'"):
+            Streamed([nn.Linear(3, 3)], store, name="h")
         with pytest.raises(ValueError, match="lr is -1"):
             Streamed([nn.Linear(3, 3)], store, lr=-1)
         model = Streamed([nn.LSTM(3, 3)], store, name="f")

@@ -1,12 +1,13 @@
 """The pictures of the precision chapter: bits, ranges, numbers, histograms, the walking scale."""
 
 import re
-import xml.etree.ElementTree as ElementTree
 from math import inf, isclose, log2
 
+import pictures
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import SVG, inside, told
 
 from weft.plan import explore_precision
 from weft.plan.draw_precision import (
@@ -20,32 +21,18 @@ from weft.plan.draw_precision import (
 from weft.plan.draw_precision_scale import BAR, histogram_svg, scale_svg, walked
 from weft.plan.precision import FORMATS, bell, fates
 from weft.plan.precision_scale import Scale
-from weft.plan.svg import measure, percent
+from weft.plan.svg import percent
 
-SVG = "{http://www.w3.org/2000/svg}"
-PHONE = 360  # what a page of 390 pixels leaves
 BOX = re.compile(r"M(-?[\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)h")
 
 
 def parse(picture):
     """The picture's tree; nothing is drawn or written beyond its edges, and it fits a phone."""
-    root = ElementTree.fromstring(picture)
+    root = inside(pictures.parse(picture))
     wide, high = map(float, root.get("viewBox").split()[2:])
-    for x, y, w, h in boxes(root):
+    for x, y, w, h in boxes(root):  # those of paths too
         assert x >= -0.01 and x + w <= wide + 0.01 and y >= -0.01 and y + h <= high + 0.01
-    for text, size, anchor in words(root):
-        x, long = float(text.get("x")), 0.8 * measure(text.text, size)
-        before = {"start": 0, "middle": long / 2, "end": long}[anchor]
-        assert x - before >= -2 and x - before + long <= wide + 2, text.text
-        assert float(text.get("y")) <= high
-    least = int(re.search(r"min-width:(\d+)px", root.get("style"))[1])
-    assert least <= PHONE
     return root
-
-
-def told(root):
-    """What a reader hears who sees nothing."""
-    return root.find(f"{SVG}desc").text
 
 
 def words(root):
@@ -209,6 +196,7 @@ def test_the_slider_of_the_scale_counts_its_skips():
         Scale(growth_interval=20), [2.0 ** (5 - 4 * i / 120) for i in range(120)]
     )
     assert f"{sum(skipped)} of 120 steps skipped" in box and f"{values[-1]:g}" in box
+    assert "There is no picture: steps is 0" in explore_precision.walk(steps=0)
 
 
 def test_the_slider_of_updates_finds_the_edge():

@@ -271,6 +271,7 @@ def test_sums_depend_on_the_order():
         (lambda: FORMATS["fp16"].fate(nan), "x is nan, must be finite"),
         (lambda: fates(FORMATS["fp16"], [0.0]), "numbers holds none but zeros"),
         (lambda: fates(FORMATS["fp16"], [1.0], scale=inf), "scale is inf, must be finite"),
+        (lambda: fates(FORMATS["fp16"], [1.0], scale=0), "scale is 0.*, must be above 0"),
         (lambda: Scale(value=-1.0), "value is -1.0, must be a finite number of at least 0"),
         (lambda: Scale(growth_factor=1.0), "growth_factor is 1.0, must be a finite number above 1"),
         (lambda: Scale(backoff_factor=1.0), "backoff_factor is 1.0, .* above 0 and below 1"),

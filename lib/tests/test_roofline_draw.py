@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pictures import SVG, parse
 
 from weft import cli
 from weft.plan import draw_roofline
@@ -31,16 +32,11 @@ from weft.plan.roofline import (
 )
 from weft.plan.shape import SHAPES
 
-SVG = "{http://www.w3.org/2000/svg}"
 H100 = CHIPS["h100"], "bf16"
 A100 = CHIPS["a100-80"], "bf16"
 V100 = CHIPS["v100"], "fp32"
 SOME = {name: operation(name, "bf16") for name in EXAMPLES}
 FACTORS = {"": 1, " k": 1e3, " M": 1e6, " G": 1e9, " T": 1e12, " P": 1e15}
-
-
-def parse(picture: str) -> ElementTree.Element:
-    return ElementTree.fromstring(picture)
 
 
 def number_of(label: str) -> float | None:

@@ -46,6 +46,7 @@ def refused(world) -> list[str]:
         {"world": 2},
         {"optimizer": torch.optim.SGD(nn.Linear(1, 1).parameters())},
         {"optimizer": lambda parameters: "sgd"},
+        {"optimizer": lambda parameters: torch.optim.SGD(right["module"].parameters())},
         {"bucket": 0},
         {"bucket": -5},
         {"bucket": 1.5},

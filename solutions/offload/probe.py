@@ -56,7 +56,8 @@ class Store:
 
         self.disk = {name: array("d", tensor.tolist()) for name, tensor in tensors.items()}
         self.ahead = {}
-        self.log = []  # (what, name) as it is asked for
+        self.log = []  # (what, name) as it is asked for, and what is computed meanwhile
+        self.busy = False  # with a tensor, which is then nobody's computing
         self.read_bytes = self.written_bytes = 0
 
     def prefetch(self, name: str) -> None:
@@ -82,18 +83,39 @@ class Store:
         if not isinstance(tensor, torch.Tensor) or tensor.shape != (length,):
             shape = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else tensor
             raise ValueError(f"write({name!r}) wants a flat tensor of {length}, got {shape!r}")
+        self.busy = True
         self.disk[name][:] = type(self.disk[name])("d", tensor.tolist())
+        self.busy = False
         self.written_bytes += SIZE * length
 
     def _load(self, name: str):
         import torch
 
         self.read_bytes += SIZE * len(self.disk[name])
-        return torch.frombuffer(self.disk[name], dtype=torch.float64).clone()
+        self.busy = True
+        tensor = torch.frombuffer(self.disk[name], dtype=torch.float64).clone()
+        self.busy = False
+        return tensor
 
     def _known(self, name: str, what: str) -> None:
         if name not in self.disk:
             raise ValueError(f"{what}({name!r}): the store has no such tensor")
+
+
+def watched(store: Store):
+    """A context in which the store's log tells what is computed with tensors of one dim or more."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            tensors = (x for x in tree_leaves(args) if isinstance(x, torch.Tensor))
+            if not store.busy and not func.is_view and any(x.dim() for x in tensors):
+                store.log.append(("compute", str(func)))
+            return func(*args, **(kwargs or {}))
+
+    return Watch()
 
 
 def adam(answers, sizes, steps=1, seed=0, first=1) -> dict:
@@ -124,7 +146,7 @@ def adam(answers, sizes, steps=1, seed=0, first=1) -> dict:
         store.log.clear()
         store.ahead.clear()
         store.read_bytes = store.written_bytes = 0
-        with live() as alive:
+        with live() as alive, watched(store):
             answers.stream_adam(store, pieces, step, lr, beta1, beta2, eps)
         peak = max(peak, alive.peak)
     expected = dict(zip(NAMES, right, strict=False))
@@ -160,15 +182,19 @@ def _wrong(store: Store, expected: dict, sizes: list[int]) -> tuple | None:
 
 
 def _late(log: list, pieces: int) -> tuple[str, str] | None:
-    """The first tensor that is not on its way when the piece before it is written, and when."""
+    """The first tensor that is not on its way while the piece before it is computed on, and when.
+
+    That begins with the first arithmetic after the piece's last read, and ends with its writes.
+    """
     for piece in range(pieces - 1):
-        mine = {("write", f"{name} {piece}") for name in NAMES}
-        writes = [at for at, asked in enumerate(log) if asked in mine]
-        first = min([len(log), *writes])
+        mine = {f"{name} {piece}" for name in NAMES}
+        reads = [at for at, (what, name) in enumerate(log) if "read" in what and name in mine]
+        after = range(max(reads, default=-1) + 1, len(log))
+        first = next((at for at in after if log[at][0] in ("compute", "write")), len(log))
         for name in NAMES:
             wanted = f"{name} {piece + 1}"
             if ("prefetch", wanted) not in log[:first]:
-                return wanted, f"when piece {piece} of {pieces} is written"
+                return wanted, f"when piece {piece} of {pieces} is computed on"
     return None
 
 

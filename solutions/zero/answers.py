@@ -100,7 +100,8 @@ def stage_1(weights, batches, gradient, optimizer, comm):
     weights. Narrow is float32 here and wide float64, in place of bf16 and fp32, so that you can be
     held to 1e-12. A step sends each gradient once and each weight once, weights in the narrow
     format. Beside the weights that you are given there is room for two whole gradients (the last
-    batch's may still be there), one whole set of narrow weights, and 8 shares in the wide format.
+    batch's may still be there), one whole set of narrow weights, and 8 shares in the wide format;
+    before the first gradient for 4 such shares.
     """
     # BEGIN SOLUTION
     mine = weights.tensor_split(comm.n)[comm.rank]

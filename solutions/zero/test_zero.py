@@ -229,7 +229,11 @@ def check_memory(answers, stage):
     n, widths, _ = case
     each, passing = numels(widths), 4 * 8 * sum(widths)  # activations, and what is made of them
     if stage == 1:
-        most = (2 * 8 + 4) * sum(each) + 8 * 8 * pieces(sum(each), n)[0]
+        share = 8 * pieces(sum(each), n)[0]
+        for r, measured in enumerate(ran(answers, stage, case)):
+            what = f"{told(stage, case)}: bytes alive on rank {r} before the first gradient"
+            at_most(what, measured["before"], 4 * share)
+        most = (2 * 8 + 4) * sum(each) + 8 * share
     else:
         share = sum(pieces(numel, n)[0] for numel in each)
         most = 8 * share + (stage + 1) * 8 * max(each) + passing
@@ -255,7 +259,11 @@ def test_stage_1_bytes(answers):
     check_bytes(answers, 1)
 
 
-@staged(1, "the optimizer must not know of more than your share", after="test_stage_1_bytes")
+@staged(
+    1,
+    "make masters and moments of your share alone; a slice of more keeps all that it was cut from",
+    after="test_stage_1_bytes",
+)
 def test_stage_1_memory(answers):
     """Stage 1: no rank keeps the master weights and moments of more than its share."""
     check_memory(answers, 1)

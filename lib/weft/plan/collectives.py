@@ -287,9 +287,10 @@ def halving_doubling_all_reduce(n: int) -> Steps:
 
     First ranks exchange whose numbers differ in bit 0 alone: each keeps the pieces
     whose bit 0 is its own, and sends the others. Then bit 1, and so on, until rank
-    r has the sum of piece r; the way back hands the sums out. Where n is no power of
-    two, the ranks that are too many first give all they have to one of the others,
-    and are told the sums in the end. Thakur, Rabenseifner and Gropp 2005, 4.5.
+    r has the sum of piece r; the way back hands the sums out. Where n is no power
+    of two, the ranks that are too many first give all they have to one of the
+    others, and are told the sums in the end.
+    Thakur, Rabenseifner and Gropp 2005, section 4.5.
 
     >>> for step in halving_doubling_all_reduce(3): print(*step)
     2→0+0 2→0+1

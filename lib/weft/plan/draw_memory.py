@@ -71,19 +71,6 @@ def stages_svg(
     return bars_svg(rows, chips, title or f"One of {d} devices under each stage of ZeRO")
 
 
-def devices_svg(
-    shape: ModelShape,
-    stage: int,
-    ds: Sequence[int],
-    chips: Sequence[Chip] = (),
-    title: str = "",
-    **how: object,
-) -> str:
-    """A bar for each number of devices, under one stage; `how` goes to `kept`."""
-    rows = {f"d = {d}": kept(shape, d, stage, **how) for d in ds}
-    return bars_svg(rows, chips, title or f"One device of d under stage {stage}")
-
-
 def activations_svg(shape: ModelShape, microbatch: int, t: int, chips: Sequence[Chip] = ()) -> str:
     """A bar for each way of keeping activations on one of t tensor parallel devices."""
     rows = {}

@@ -1,6 +1,6 @@
 """The sliders of memory: what one device keeps of a model, and what would fit."""
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import counts
 from weft.plan.draw_memory import kept, stages_svg
 from weft.plan.explore import explored
 from weft.plan.hardware import CHIPS
@@ -23,9 +23,7 @@ def fits(
         raise ValueError(f"model is {model!r}, must be one of {', '.join(SHAPES)}")
     if chip not in CHIPS:
         raise ValueError(f"chip is {chip!r}, must be one of {', '.join(CHIPS)}")
-    if isinstance(d, bool) or isinstance(t, bool) or min(d, t) < 0:
-        raise ValueError(f"d and t are {d!r} and {t!r}, must be whole numbers of at least 0")
-    d, t = sizes(d=2**d, t=2**t)
+    d, t = (2**power for power in counts(d=d, t=t))
     shape, device = SHAPES[model], CHIPS[chip]
     how = {"microbatch": microbatch, "t": t, "recompute": recompute}
     how |= {"sequence_parallel": bool(sequence)}

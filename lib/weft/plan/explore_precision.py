@@ -1,6 +1,7 @@
 """The sliders of the precision chapter: one number's bits, a loss scale at work, updates lost."""
 
 from weft.plan import draw_precision, draw_precision_scale
+from weft.plan.arguments import sizes
 from weft.plan.draw_precision import told
 from weft.plan.explore import explored
 from weft.plan.precision import FORMATS, Format, bell, fates, known, least_update
@@ -76,6 +77,7 @@ def walk(
 
     It falls evenly over the steps, to 2^(largest - 4).
     """
+    (steps,) = sizes(steps=steps)
     gradients = [2.0 ** (largest - 4 * i / steps) for i in range(steps)]
     values, skipped = draw_precision_scale.walked(
         Scale(value=2.0**start, growth_interval=interval), gradients

@@ -11,12 +11,13 @@ from heapq import heapreplace
 
 from weft.plan.arguments import sizes
 
+Hands = list[list[int]]  # the pieces of each block, in their order
 START = 2  # what a piece costs beside its tiles, in tiles: a guess, until it is measured
 
 
 def of_queries(
     T: int, S: int, heads: int, together: int, rows: int, keys: int, causal: bool, blocks: int
-) -> list[list[int]]:
+) -> Hands:
     """The pieces of each block, where tiles of `rows` queries stay and tiles of keys stream past.
 
     Heads come in groups of `together`, whose keys and values fit into the L2 cache. Inside
@@ -28,7 +29,7 @@ def of_queries(
 
 def of_keys(
     T: int, S: int, heads: int, together: int, rows: int, keys: int, causal: bool, blocks: int
-) -> list[list[int]]:
+) -> Hands:
     """Likewise where tiles of keys stay and queries stream past: the first keys are seen most."""
     seeing = -(-T // rows)
     costs = [
@@ -59,14 +60,16 @@ def order(heads: int, together: int, tiles: Sequence[int]) -> list[int]:
     return [head * len(tiles) + tile for group in groups for tile in tiles for head in group]
 
 
-def deal(pieces: Sequence[int], costs: Sequence[float], blocks: int) -> list[list[int]]:
-    """Each piece, in this order, to the block that is free first; costs[i] is that of tile i.
+def deal(pieces: Sequence[int], costs: Sequence[float], blocks: int) -> Hands:
+    """Each piece, in this order, to the block that is free first.
+
+    costs[i] is what tile i of any head costs.
 
     >>> deal([3, 2, 1, 0], [1, 2, 3, 4], blocks=2)
     [[3, 0], [2, 1]]
     """
     (blocks,) = sizes(blocks=blocks)
-    hands: list[list[int]] = [[] for _ in range(blocks)]
+    hands: Hands = [[] for _ in range(blocks)]
     free = [(0.0, block) for block in range(blocks)]
     for piece in pieces:
         at, block = free[0]
@@ -75,7 +78,7 @@ def deal(pieces: Sequence[int], costs: Sequence[float], blocks: int) -> list[lis
     return hands
 
 
-def in_turn(pieces: Sequence[int], blocks: int) -> list[list[int]]:
+def in_turn(pieces: Sequence[int], blocks: int) -> Hands:
     """Piece i to block i modulo their number: what one does without a thought.
 
     >>> in_turn([3, 2, 1, 0], blocks=2)

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from weft.plan.pipeline import Action
 from weft.plan.timeline import LIVE, Span, Timeline
 
-CAUSES = ("dependency", "link", "drain")
-
 
 class Wait(NamedTuple):
     """A stretch in which a rank does nothing.

@@ -107,10 +107,12 @@ def _place(zero: Mapping, key: str, stage: int, least: int, said: list) -> str:
     device = _part(zero, key).get("device", "none")
     if device not in tuple(PLACES):
         raise ValueError(f"{key}.device is {device!r}, must be one of {', '.join(PLACES)}")
-    if device != "none" and stage < least:
+    takes = 3 if device == "nvme" else least
+    if device != "none" and stage < takes:
+        allowed = "none or cpu" if stage >= least else "none"
         raise ValueError(
-            f"{key}.device is {device!r}, must be none under stage {stage}: "
-            f"it takes stage {least} or above"
+            f"{key}.device is {device!r}, must be {allowed} under stage {stage}: "
+            f"it takes stage {takes} or above"
         )
     if key in zero:
         what = "the weights" if key == "offload_param" else "the optimizer"

@@ -95,9 +95,7 @@ def streamed(
     >>> [streamed(4, 2, 3, 1, buffers).makespan for buffers in (1, 2)]
     [24, 15]
     """
-    pieces, buffers, lanes = sizes(pieces=pieces, buffers=buffers, lanes=lanes)
-    if lanes > 2:
-        raise ValueError(f"lanes is {lanes}, must be 1 or 2: reads and writes")
+    (pieces, buffers), lanes = sizes(pieces=pieces, buffers=buffers), _lanes(lanes)
     times = {"read": read, "compute": compute, "write": write}
     times = {kind: _each(kind, time, pieces) for kind, time in times.items()}
     free = {"read": 0, "compute": 0, "write": 0}  # when each lane is
@@ -136,7 +134,8 @@ def period(
     >>> [period(2.0, 2.0, 2.0, buffers, lanes=2) for buffers in (1, 2, 3)]
     [6.0, 3.0, 2.0]
     """
-    buffers, lanes = sizes(buffers=buffers, lanes=lanes)
+    (buffers,), lanes = sizes(buffers=buffers), _lanes(lanes)
+    read, compute, write = _alike(read=read, compute=compute, write=write)
     disk = read + write if lanes == 1 else max(read, write)
     return max(compute, disk, (read + compute + write) / buffers)
 
@@ -158,7 +157,8 @@ def step_time(
     >>> step_time(4, 2, 3, 1), step_time(4, 2, 3, 1, buffers=3, lanes=2)
     (15, 15)
     """
-    pieces, buffers, lanes = sizes(pieces=pieces, buffers=buffers, lanes=lanes)
+    (pieces, buffers), lanes = sizes(pieces=pieces, buffers=buffers), _lanes(lanes)
+    read, compute, write = _alike(read=read, compute=compute, write=write)
     if buffers == 1 or pieces == 1:
         return pieces * (read + compute + write)
     if (buffers, lanes) == (2, 1):
@@ -179,8 +179,21 @@ def ramp(pieces: int, read: float, compute: float, write: float, buffers=2, lane
     >>> ramp(4, read=2, compute=3, write=1), ramp(400, read=2, compute=3, write=1)
     (3, 3)
     """
+    whole = step_time(pieces, read, compute, write, buffers, lanes)
     disk = read + write if lanes == 1 else max(read, write)
-    return step_time(pieces, read, compute, write, buffers, lanes) - pieces * max(compute, disk)
+    return whole - pieces * max(compute, disk)
+
+
+def _lanes(lanes: int) -> int:
+    (lanes,) = sizes(lanes=lanes)
+    if lanes > 2:
+        raise ValueError(f"lanes is {lanes}, must be 1 or 2: reads and writes")
+    return lanes
+
+
+def _alike(**times: float) -> list[float]:
+    """Times that are the same for all pieces."""
+    return [_each(name, [time], 1)[0] for name, time in times.items()]
 
 
 def _each(name: str, time: Time, pieces: int) -> list[float]:

@@ -263,6 +263,8 @@ def fates(
     0.5
     """
     scale = _finite("scale", scale)
+    if scale <= 0:
+        raise ValueError(f"scale is {scale!r}, must be above 0")
     pairs = numbers.items() if isinstance(numbers, Mapping) else ((x, 1) for x in numbers)
     found, total = dict.fromkeys(FATES, 0), 0
     for x, count in pairs:

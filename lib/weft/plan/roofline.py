@@ -22,8 +22,6 @@ from weft.plan import attention as tiles
 from weft.plan.arguments import plain, sizes
 from weft.plan.hardware import Chip, size_of
 
-EXACT = "naive", "flash"
-
 MOST = 1e100  # FLOPs or bytes, more than there will ever be
 
 

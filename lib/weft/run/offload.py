@@ -151,8 +151,9 @@ class Store:
 
     def __iter__(self) -> Iterator[str]:
         """The names of all tensors, also of those that were not flushed yet."""
-        kept = [name for name in self._state.kept.tensors if name not in self._new]
-        return iter(kept + [name for name, saving in self._new.items() if saving is not None])
+        with self._lock:
+            kept = [name for name in self._state.kept.tensors if name not in self._new]
+            return iter(kept + [name for name, saving in self._new.items() if saving is not None])
 
     def __contains__(self, name: object) -> bool:
         return name in list(self)
@@ -188,7 +189,7 @@ class Store:
             self._sweeping = self._writers.submit(self._state.remove, over)
 
     def rollback(self) -> None:
-        """Go back to the state of the last flush, also after a fault."""
+        """Go back to the state of the last flush, also after a fault or in the middle of one."""
         with self._lock:
             self._alive()
             for name in list(self._ahead):
@@ -196,8 +197,9 @@ class Store:
             wait(self._moving)
             self._moving.clear()
             self._failure, self._new = None, {}
+            strays = self._state.strays()  # after a flush that was broken off, tells which state
             self.notes = deepcopy(self._state.kept.notes)
-            self._state.remove(self._state.strays())
+            self._state.remove(strays)
 
     def close(self) -> None:
         """Flush, and let go of threads and folder, in any case; a second time does nothing."""

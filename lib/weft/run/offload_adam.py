@@ -24,6 +24,7 @@ from weft.run.offload_memory import Memory
 PIECE = 2**22  # elements: 48 MiB of fp32 state
 WHOLE = 64  # elements: a cut at multiples of it leaves torch's vector loops as they were
 ROWS = 3  # master, mean, square
+GONE = "the step broke off, and a store in plain memory has no earlier state to go back to"
 HOW = "lr", "betas", "eps", "weight_decay", "decoupled_weight_decay"
 
 
@@ -38,12 +39,15 @@ class Part(NamedTuple):
 def dealt(numels: Sequence[int], piece: int) -> list[list[Part]]:
     """All elements of all parameters in their order, dealt into pieces of at most `piece`.
 
-    A parameter that does not fit is cut, at a multiple of 64 elements.
+    A parameter that does not fit is cut, at a multiple of 64 elements, which is also
+    the least that a piece can be, or ValueError.
 
     >>> for parts in dealt([100, 30], piece=128): print(*parts, sep="; ")
     Part(parameter=0, elements=range(0, 100), at=0)
     Part(parameter=1, elements=range(0, 30), at=0)
     """
+    if piece < WHOLE:
+        raise ValueError(f"piece is {piece} elements, must be at least {WHOLE}")
     pieces: list[list[Part]] = [[]]
     room = piece
     for i, numel in enumerate(numels):
@@ -94,8 +98,9 @@ class StreamingAdam(Optimizer):
     under this `name` and for parameters of this form, it goes on from there, and the
     parameters become what they were. A weight without gradient is left alone.
 
-    After a fault `restore()` goes back to the last complete step, weights too. All else
-    is torch's: groups, `param_groups`, schedulers. Rajbhandari et al. 2021, section 5.2.2.
+    After a fault `restore()` goes back to the last complete step, weights too, if the
+    store has files. All else is torch's: groups, `param_groups`, schedulers.
+    Rajbhandari et al. 2021, section 5.2.2.
     """
 
     def __init__(
@@ -162,9 +167,14 @@ class StreamingAdam(Optimizer):
         self.store.flush()
 
     def restore(self) -> None:
-        """Make the last complete step the present, in the store and in the weights."""
+        """Make the last complete step the present, in the store and in the weights.
+
+        RuntimeError where there is none: plain memory has lost it to a step that broke off.
+        """
         if isinstance(self.store, Store):
             self.store.rollback()
+        elif not self._whole:
+            raise RuntimeError(f"{GONE}: make the optimizer anew, on another one")
         notes = dict(self.store.notes.get(self.name, {}))
         steps = notes.pop("steps", None)
         if notes != self._form:
@@ -251,8 +261,10 @@ def master_of(name: str, weight: Tensor) -> torch.dtype:
     if weight.device.type == "meta" or weight.layout != torch.strided:
         where = f"{weight.layout} on {weight.device}"
         raise ValueError(f"{name} is {where}, must be dense, with data")
-    if not weight.is_floating_point() or not weight.is_contiguous():
-        raise ValueError(f"{name} is of {weight.dtype}, must be of floats, and contiguous")
+    if not weight.is_floating_point():
+        raise ValueError(f"{name} is of {weight.dtype}, must be of floats")
+    if not weight.is_contiguous():
+        raise ValueError(f"{name} has strides {weight.stride()}, must be contiguous")
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 

@@ -42,7 +42,7 @@ class Pool:
         self.held = self.peak = 0
         self._idle: dict[int, list[mmap.mmap]] = {}
         self._back: SimpleQueue = SimpleQueue()  # may be put to while memory is collected
-        self._out: dict[int, weakref.ref] = {}
+        self._out: dict[int, tuple[weakref.ref, int]] = {}  # by address; how much was asked for
         self._lock = RLock()
 
     def take(self, length: int, wait: Callable[[], bool]) -> memoryview:
@@ -53,12 +53,12 @@ class Pool:
         size = padded(length)
         while True:
             with self._lock:
-                buffer = self._try(size)
+                buffer = self._try(size, length)
             if buffer is not None:
                 return buffer
             if not wait():
                 with self._lock:
-                    buffer = self._try(size)  # the last one may just have come back
+                    buffer = self._try(size, length)  # the last one may just have come back
                 if buffer is not None:
                     return buffer
                 raise OverBudget(
@@ -67,11 +67,9 @@ class Pool:
                 )
 
     def owner(self, tensor: Tensor) -> memoryview | None:
-        """The buffer that a tensor fills, if it is one of ours."""
-        found = self._out.get(tensor.data_ptr())
-        buffer = found and found()
-        full = buffer is not None and padded(tensor.nbytes) == len(buffer)
-        return buffer if full else None
+        """The buffer that a tensor fills to the byte, if it is one of ours."""
+        found, length = self._out.get(tensor.data_ptr(), (lambda: None, 0))
+        return found() if tensor.nbytes == length else None
 
     def now(self) -> int:
         """Bytes that somebody holds."""
@@ -79,7 +77,7 @@ class Pool:
             self._collect()
             return self.held
 
-    def _try(self, size: int) -> memoryview | None:
+    def _try(self, size: int, length: int) -> memoryview | None:
         self._collect()
         pages = self._idle[size].pop() if self._idle.get(size) else None
         if pages is None:
@@ -93,7 +91,7 @@ class Pool:
         self.peak = max(self.peak, self.held)
         buffer = memoryview(pages)
         address = tensor_of(buffer).data_ptr()
-        self._out[address] = weakref.ref(buffer)
+        self._out[address] = weakref.ref(buffer), length
         weakref.finalize(buffer, self._back.put, (pages, address)).atexit = False
         return buffer
 

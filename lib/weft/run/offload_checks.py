@@ -26,8 +26,10 @@ def check_tensor(name: str, tensor: Any) -> Tensor:
     """Dense, with memory."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"tensor {name!r} is a {type(tensor).__name__}, must be a tensor")
-    if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_quantized:
+    odd = tensor.is_quantized or tensor.is_nested
+    if tensor.layout != torch.strided or tensor.device.type == "meta" or odd:
         where = f"{tensor.layout} of {tensor.dtype} on {tensor.device}"
+        where += ", nested" if tensor.is_nested else ""
         raise ValueError(f"tensor {name!r} is {where}, must be dense, with data")
     return tensor.detach()
 
@@ -35,8 +37,10 @@ def check_tensor(name: str, tensor: Any) -> Tensor:
 def check_into(into: Any, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A tensor to read into: of the same form as what is read."""
     into = check_tensor("into", into)
-    if tuple(into.shape) != shape or into.dtype != dtype or not into.is_contiguous():
+    lazy = into.is_conj() or into.is_neg()  # its bytes are not its numbers
+    if tuple(into.shape) != shape or into.dtype != dtype or not into.is_contiguous() or lazy:
         have = f"{tuple(into.shape)} of {into.dtype}"
+        have += ", a lazy conjugate or negative" if lazy else ""
         raise ValueError(f"into is {have}, must be contiguous and {shape} of {dtype}, as {name!r}")
     return into
 
@@ -46,6 +50,6 @@ def check_limits(budget: Any, threads: Any, rate: Any) -> tuple[int, int]:
     budget, threads = sizes(budget=budget, threads=threads)
     if budget < LEAST:
         raise ValueError(f"budget is {budget} bytes, must be at least {LEAST}")
-    if rate is not None and not rate > 0:
-        raise ValueError(f"rate is {rate}, must be above 0 bytes per second, or None")
+    if rate is not None and not (isinstance(rate, int | float) and rate > 0):
+        raise ValueError(f"rate is {rate!r}, must be above 0 bytes per second, or None")
     return budget, threads

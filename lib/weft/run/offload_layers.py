@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor, nn
 
 from weft.run.offload import Store
-from weft.run.offload_adam import checked
+from weft.run.offload_adam import GONE, checked
 from weft.run.offload_memory import Memory
 from weft.run.offload_tiles import TiledLinear
 from weft.run.offload_unit import Course, Unit
@@ -31,9 +31,11 @@ class Streamed(nn.Module):
 
     `layers` may make each layer when it is asked for: it is in the store before the
     next is made. On a store that has these layers already, under this `name`, training
-    goes on from there. After a fault `restore()` goes back to the last step. The budget
-    must hold one layer's weights and moments, and seven times its weights to wait for
-    nothing. Beside it are one layer's gradients and activations.
+    goes on from there. After a fault `restore()` goes back to the last step, if the
+    store has files. The budget must hold one layer's weights and moments, and seven
+    times its weights to wait for nothing. Beside it are one layer's gradients and
+    activations, and all buffers: one that forward changes, as batch norm does, is
+    changed twice. Nothing else may flush the store between backward and `step`.
 
     Rajbhandari et al. 2021, sections 5.1 and 6.2.
     """
@@ -53,7 +55,10 @@ class Streamed(nn.Module):
         how = checked(lr, betas, eps, weight_decay)
         how["decoupled_weight_decay"] = decoupled_weight_decay
         self.store, self.name = store, name
-        self._course = Course(store, how, store.notes.get(name))
+        notes = store.notes.get(name)
+        if notes is not None and "form" not in notes:
+            raise ValueError(f"store holds something else named {name!r}, must hold layers or none")
+        self._course = Course(store, how, notes)
         self._units: list[Unit] = []  # all, tiles too
         layers = [self._unit(layer, f"{name}.{i:04d}") for i, layer in enumerate(layers)]
         if not any(unit.form for unit in self._units):
@@ -107,9 +112,14 @@ class Streamed(nn.Module):
         self._course.moved.clear()
 
     def restore(self) -> None:
-        """Go back to the last step, after a backward or a fault."""
+        """Go back to the last step, after a backward or a fault.
+
+        RuntimeError where there is none: plain memory has lost it to a backward that moved weights.
+        """
         if isinstance(self.store, Store):
             self.store.rollback()
+        elif self._course.moved:
+            raise RuntimeError(f"{GONE}: make the layers anew, on another one")
         for unit in self._units:
             unit.steps = list(self.store.notes[self.name]["steps"][unit.name])
         self._course.moved.clear()

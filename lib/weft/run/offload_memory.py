@@ -26,7 +26,7 @@ class Memory:
     def write(self, name: str, tensor: Tensor, own: bool = False) -> None:
         """Keep a copy of a tensor, or with `own` itself, in the host's memory."""
         tensor = check_tensor(check_name(name), tensor)
-        self._tensors[name] = tensor if own else tensor.clone()
+        self._tensors[name] = tensor.to("cpu", copy=not own)
 
     def prefetch(self, name: str, wait: bool = True) -> None:
         """Nothing: all is here."""

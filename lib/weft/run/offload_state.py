@@ -20,6 +20,7 @@ class State:
         self._folder, self.path = folder, folder.path / FILE
         data = folder.load(FILE)
         self.kept = Content({}, {}, 0) if data is None else unpacked(data, self.path)
+        self._begun: tuple[bytes, Content] | None = None  # a commit, until it is known to be there
         self._serial = self.kept.serial
         self.remove(self.strays())
 
@@ -30,22 +31,35 @@ class State:
 
     def commit(self, tensors: dict[str, Entry], notes: dict[str, Any]) -> list[str]:
         """Make these the state; the files that it does not need, for `remove`."""
+        if not isinstance(notes, dict):
+            raise ValueError(f"notes is a {type(notes).__name__}, must be a dict")
         content = Content(tensors, deepcopy(notes), self._serial)
         try:
             data = packed(content)
         except (TypeError, ValueError) as error:
             raise ValueError(f"notes must be what JSON can hold: {error}") from None
         try:
+            self._settle()
+            self._begun = data, content
             self._folder.replace(FILE, data)
-            self.kept = content  # what a new store would find, from here on
+            self.kept, self._begun = content, None  # what a new store would find, from here on
             self._folder.sync()
         except OSError as error:
             raise fault(error, self.path, "writing the list of tensors") from error
         return self.strays()
 
+    def _settle(self) -> None:
+        """After a commit that was broken off: the list that is there is the state, old or new."""
+        if self._begun is not None:
+            data, content = self._begun
+            if self._folder.load(FILE) == data:
+                self.kept = content
+            self._begun = None
+
     def strays(self) -> list[str]:
-        """Files of a store that lie here and that the state does not need."""
+        """Files of a store that lie here and that the state does not need; none if in doubt."""
         with suppress(OSError):
+            self._settle()
             return strays(self._folder.names(), self.kept.tensors)
         return []
 

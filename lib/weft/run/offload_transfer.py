@@ -120,14 +120,16 @@ class Saving:
     def finish(self) -> None:
         """Cut the file to its true length and wait for the disk; then `done`."""
         try:
-            if self._error is None:
-                os.ftruncate(self._fd, self.entry.length)
-                durable(self._fd)
-                if not self._direct:
-                    forget(self._fd)
+            try:
+                if self._error is None:
+                    os.ftruncate(self._fd, self.entry.length)
+                    durable(self._fd)
+                    if not self._direct:
+                        forget(self._fd)
+            finally:
+                os.close(self._fd)  # where some file systems tell of a full disk
         except OSError as error:
-            self._error = self._fault(error)
-        os.close(self._fd)
+            self._error = self._error or self._fault(error)
         if self._error is not None:
             self.done.set_exception(self._error)
             return
@@ -214,8 +216,8 @@ class Fetch:
 
     def _get(self, i: int, start: int, span: range) -> None:
         """Read bytes `span` of the file to where they are to start in a buffer."""
-        buffer = self._buffers.pop(i)
         self._told()
+        buffer = self._buffers.pop(i)
         try:
             with self._rate.takes(len(span)):
                 count = pull(self._fd, buffer[start : start + padded(len(span))], span.start)

@@ -6,6 +6,7 @@ read and Adam moves it at once: no gradient waits for the others.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -100,8 +101,8 @@ class Unit(nn.Module):
         self._prefetch(self.index + 1, ".weights")
         return self._call(weights, x)
 
-    def back(self, x: Tensor, gradient: Tensor, needed: bool, dice: list[Tensor]) -> Tensor | None:
-        """The input's gradient; the layer is computed again, and moved."""
+    def back(self, x: Tensor, gradient: Tensor, needed: bool, again: "Again") -> Tensor | None:
+        """The input's gradient, if `needed`; the layer is computed again, and moved."""
         if self.name in self._course.moved:
             raise RuntimeError("backward came twice since the last step(), must come once")
         weights = self._read()
@@ -112,7 +113,7 @@ class Unit(nn.Module):
         for key in frozen:
             leaves[key].requires_grad_(False)
         x = x.detach().requires_grad_(needed)
-        with torch.enable_grad(), rolled(dice):
+        with torch.enable_grad(), again.conditions():
             output = functional_call(self.layer, leaves, (x,))
         if output.requires_grad:
             torch.autograd.backward(output, gradient)
@@ -175,7 +176,7 @@ class _Recomputed(Function):
 
     @staticmethod
     def forward(ctx: Any, unit: Unit, x: Tensor, anchor: Tensor) -> Tensor:
-        ctx.unit, ctx.dice = unit, states(x)
+        ctx.unit, ctx.again = unit, Again(x)
         ctx.save_for_backward(x)
         unit._course.waiting.add(unit.name)
         return unit.ahead(x)
@@ -183,29 +184,25 @@ class _Recomputed(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, None]:
         (x,) = ctx.saved_tensors
-        return None, ctx.unit.back(x, gradient, ctx.needs_input_grad[1], ctx.dice), None
+        return None, ctx.unit.back(x, gradient, ctx.needs_input_grad[1], ctx.again), None
 
 
-def states(x: Tensor) -> list[Tensor]:
-    """Of the random numbers that come next, on the host and where the input is."""
-    there = [torch.cuda.get_rng_state(x.device)] if x.is_cuda else []
-    return [torch.get_rng_state(), *there]
+class Again:
+    """What a layer's output depends on beside its input, as it is now: random numbers, autocast."""
 
+    def __init__(self, x: Tensor):
+        kind = x.device.type
+        self._cast = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+        self._device = x.device
+        self._here = torch.get_rng_state()
+        self._there = torch.cuda.get_rng_state(x.device) if x.is_cuda else None
 
-class rolled:
-    """Within it, random numbers are those that came after some states; then all is as before."""
-
-    def __init__(self, dice: list[Tensor]):
-        self._dice = dice
-
-    def __enter__(self) -> None:
-        self._fork = torch.random.fork_rng(
-            range(torch.cuda.device_count()) if self._dice[1:] else []
-        )
-        self._fork.__enter__()
-        torch.set_rng_state(self._dice[0])
-        for there in self._dice[1:]:
-            torch.cuda.set_rng_state(there)
-
-    def __exit__(self, *error: object) -> None:
-        self._fork.__exit__(*error)
+    @contextmanager
+    def conditions(self) -> Iterator[None]:
+        """Within it all is as it was then; afterwards as it was before."""
+        devices = [] if self._there is None else [self._device]
+        with torch.random.fork_rng(devices), torch.autocast(*self._cast):
+            torch.set_rng_state(self._here)
+            if self._there is not None:
+                torch.cuda.set_rng_state(self._there, self._device)
+            yield

@@ -45,7 +45,8 @@ def Zero(
 
     Every rank calls it with the same module; rank 0's weights are everybody's. `optimizer` makes
     a torch optimizer from parameters: it gets flat pieces, so it must be one that treats all
-    elements alike, as SGD and Adam do. `bucket` is how many elements are sent together at most.
+    elements alike, as SGD and Adam do. `bucket` is how many elements are sent together at most, if
+    no parameter alone has more; stage 3 sends the parameters of a child of the module together.
     With `dtype` the module computes and sends in it, and the optimizer has fp32 masters;
     fp16 wants a `scaler`, by which the loss is scaled before backward. Buffers, and parameters
     that are not trained, stay whole on every rank; buffers are left alone.

@@ -74,6 +74,9 @@ def check_optimizer(
     made = make(parameters)
     if not isinstance(made, torch.optim.Optimizer):
         raise ValueError(f"optimizer returned a {type(made).__name__}, must be a torch optimizer")
+    given = set(map(id, parameters))
+    if any(id(p) not in given for group in made.param_groups for p in group["params"]):
+        raise ValueError("optimizer has parameters of its own, must have those that it is given")
     return made
 
 

@@ -56,7 +56,8 @@ class Zero3(Zero2):
     backward; while it computes, the next unit's are on their way, so that two are
     there at a time. Which is next, the last forward has shown. Parameters of the
     module itself, and those that children share, are there from its first to its
-    last unit. All ranks run the same units in the same order.
+    last unit; a child's own are empty for whoever does not call the child. All ranks
+    run the same units in the same order.
     """
 
     stage, kind = 3, Unit

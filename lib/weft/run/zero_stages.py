@@ -1,7 +1,9 @@
 """Stages 0, 1 and 2 of ZeRO, and what a step is in every stage.
 
-One stage differs from the next in what a rank keeps, and so in three short methods: `keeps`,
-`reduce` and `spread`. Rajbhandari et al. 2020, section 5; buckets that are sent while backward
+One stage differs from the next in what a rank keeps, and so in a few short methods: `keeps` says
+what, `open` and `reduce` make of gradients what is kept of their mean, `spread` brings the new
+weights back; and a stage that keeps no whole gradients cannot wait with them (`no_sync`).
+Rajbhandari et al. 2020, section 5; buckets that are sent while backward
 goes on are Li et al. 2020's, section 3.2.
 """
 
