@@ -35,7 +35,21 @@
     return null;
   }
 
+  // As plan/draw_curves.py's value_words: three digits and a prefix.
+  function prefixed(value, unit) {
+    const steps = unit === "s" && value < 0.9995
+      ? [[1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]]
+      : [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+    const [factor, prefix] = unit === "1"
+      ? [1, ""]
+      : (steps.find(([step]) => value >= 0.9995 * step) ?? steps[steps.length - 1]);
+    const digits = Number((value / factor).toPrecision(3));
+    if (unit === "1/s") return `${Number(value.toPrecision(3))} per s`;
+    return unit === "1" ? String(digits) : `${digits} ${prefix}${unit}`;
+  }
+
   function printed(value, unit, spec) {
+    if (spec === "si" || (!spec && /^(B|FLOP)/.test(unit))) return prefixed(value, unit);
     const digits = /^,?\.(\d+)f$/.exec(spec);
     let text = digits ? value.toFixed(Number(digits[1])) : String(Number(value.toPrecision(3)));
     if (!digits && Math.abs(value) >= 1000) text = value.toFixed(0);
@@ -116,6 +130,7 @@
         row.dataset.result = name;
         body.append(row);
       }
+    table.closest("details")?.setAttribute("open", "");
     let shown = 0;
     for (const who of new Set(record.results.map((result) => result.who))) {
       const head = element("th", { scope: "col", className: "measured-mine" });

@@ -13,7 +13,7 @@ from weft.kernels.attention import attention
 from weft.ref.attention import attention as reference
 
 SMALL = Sizes((32, 64), hidden=32, widths=(16,), repeats=3, tile=32, interpreted=(16,))
-TINY = Sizes((8, 16), widths=(16, 8), tokens=16, hidden=32, repeats=3, square=32)
+TINY = Sizes((8, 16), widths=(16,), tokens=16, hidden=32, repeats=2, square=32)
 
 
 class Watch:
@@ -84,7 +84,9 @@ def test_every_width_has_its_records(on_a_gpu):
     first = [f"attention-{way}-16" for way in ("forward", "backward")]
     groups = ["attention-grouped-16", "attention-grouped-backward-16"]
     second = ["attention-forward-8", "attention-backward-8"]
-    assert list(on_a_gpu) == ["attention-roof", *first, "attention-versions", *groups, *second]
+    names = ["attention-roof", *first, "attention-versions", *groups]
+    assert list(on_a_gpu) == names
+    assert list(bench.parts(TINY._replace(widths=(16, 8)))) == [*names, *second]
     roof = on_a_gpu["attention-roof"]
     assert [(r.name, r.unit) for r in roof.results] == [("copy", "B/s"), ("matmul", "FLOP/s")]
     rows = {(r.name, r.who) for r in on_a_gpu["attention-versions"].results}
@@ -155,6 +157,12 @@ def test_rates_count_operations_as_the_papers_do():
     assert bench.work(q, causal=True) * 2 == bench.work(q, causal=False)
     (only,) = compared("T = 1", {OURS: [0.5, 0.25]}, 100.0)
     assert only.samples == (200.0, 400.0)
+
+
+def test_another_version_of_ours_is_timed_and_is_no_peer():
+    samples = {OURS: [2.0], "weft, first": [1.0], "flash": [4.0]}
+    found = {r.who: r.value for r in compared("T = 1", samples, 100.0)}
+    assert found == {OURS: 50.0, "weft, first": 100.0, "flash": 25.0, BEST: 2.0}
 
 
 def drawn(T=20):

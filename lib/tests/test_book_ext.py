@@ -102,10 +102,47 @@ GOOD = {
 }
 
 
+CURVES = {
+    "curves": "# Curves\n\n"
+    "```{measured} made-up-sizes\n:caption: As curves.\n:as: curves\n:not-yet: h200, b200\n"
+    ":roof: made-up-sizes 'roof, b' torch\n:results: causal*\n```\n\n"
+    "```{measured} made-up-sizes\n:caption: As a ladder.\n:as: ladder\n:chips: cpu\n"
+    ":not-yet: h200\n:results: causal? T = 4\n:roof: made-up-sizes 'roof, b' torch\n"
+    "weft: {fraction(8, 32):.1%} < 1\n```\n\n"
+    "```{measured} made-up-sizes\n:caption: On a GPU.\n:chips: h200\n:not-yet: h200\n```\n\n"
+    "{measured-value}`made-up-sizes@cpu 'causal, T = 4' weft:si` "
+    "{measured-value}`hopper-roof@h200 matmul:si`\n",
+}
+
+
+def sized(chip: str = "cpu") -> Record:
+    """A record whose results end in a size, with a hole and a level line."""
+    rates = {"weft": {2: 2e9, 4: 5e9, 8: 3e9}, "torch": {2: 1e9, 8: 4e9}}
+    results = [
+        Result.of(f"causal, T = {size}", who, "FLOP/s", [rate])
+        for who, line in rates.items()
+        for size, rate in line.items()
+    ]
+    results += [Result.of("causal, T = 2", "weft / torch", "1", [2.0])]
+    results += [Result.of("roof, b", "torch", "FLOP/s", [6e9])]
+    return record(chip, name="made-up-sizes", results=tuple(results))
+
+
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    folder = with_records(tmp_path_factory.mktemp("good"), record(), record("h100"))
-    return small_book(folder, GOOD)
+    folder = with_records(tmp_path_factory.mktemp("good"), record(), record("h100"), sized())
+    return small_book(folder, GOOD | CURVES)
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory):
+    """The same pages when two more records have come, and nothing else."""
+    more = record(), record("h100"), record("h200"), sized(), sized("h200")
+    return small_book(with_records(tmp_path_factory.mktemp("later"), *more), GOOD | CURVES)
+
+
+def figures(built) -> list[str]:
+    return built.read("curves.html").split("<figure ")[1:]
 
 
 def test_good_pages_build_without_a_warning(good):
@@ -190,7 +227,7 @@ def test_measured_tables_are_counted_as_tables_and_plots_as_figures(good):
         ("Table", record().title + "."),
     ]
     assert re.search(
-        r'href="measured.html#tab-made-up"><span[^>]*>Table 1</span>', good.read("index.html")
+        r'href="measured.html#tab-made-up"><span[^>]*>Table \d+</span>', good.read("index.html")
     )
 
 
@@ -208,9 +245,124 @@ def test_measured_plot_has_a_dot_for_each_sample_of_what_was_chosen(good):
     assert 'style="left:100.00%"' in plot and ">0.200 s<" in plot and "torch" not in plot
 
 
+def test_curves_are_drawn_with_their_numbers_beside_them(good):
+    curves, ladder, alone = figures(good)
+    assert curves.count("<svg") == 1 and "2 curves over T from 2 to 8" in curves
+    assert "A level line, roof, b, is at 6 GFLOP/s." in curves
+    folded = curves.split("<details")[1]
+    assert "<summary>The numbers</summary>" in folded and "weft / torch" in folded
+    assert re.findall(r'data-result="([^"]*)"', folded)[:2] == ["causal, T = 2", "causal, T = 4"]
+    assert "<b>h200</b> not yet measured" in curves and "<b>b200</b> not yet measured" in curves
+    assert ladder.count("<svg") == 1 and "weft 5 GFLOP/s (17.9% &lt; 1)" in ladder
+    assert "torch" not in ladder.split("</svg>")[0].split("<desc")[1]  # it has no T = 4
+    assert "<svg" not in alone and "<table" not in alone and "not yet measured" in alone
+    values = re.findall(r'<span class="measured-value">([^<]*)</span>', good.read("curves.html"))
+    assert values == ["5 GFLOP/s", "not yet measured"]
+
+
+def test_a_record_that_comes_later_is_shown_without_an_edit(later):
+    assert not later.failed, later.said
+    curves, ladder, alone = figures(later)
+    assert curves.count("<svg") == ladder.count("<svg") == 2 and curves.count('"chip">h200<') >= 2
+    assert "<b>h200</b> not yet measured" not in curves and "<b>b200</b> not yet" in curves
+    assert "<table" in alone and "<b>cpu</b>" not in alone and "<b>h200</b>" in alone
+    assert "<b>h200</b> not yet measured" not in later.read("measured.html")
+
+
+# --- the chapters' own boxes ----------------------------------------------------------------------
+
+BOX = re.compile(r"^(`{3,})\{measured\} (\S+)\n.*?^\1$", re.M | re.S)
+ROLE = re.compile(r"\{measured-value\}`([^`]+)`")
+
+
+def asked_for() -> dict[str, set[str]]:
+    """The record that each page of the book asks for, by box or in a sentence."""
+    found = {}
+    for page in sorted((ROOT / "book").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        names = {box[2] for box in BOX.finditer(text)}
+        names |= {role.split()[0].partition("@")[0] for role in ROLE.findall(text)}
+        found[page.stem] = names
+    return found
+
+
+def test_every_record_has_its_place_and_every_place_its_record():
+    from weft.bench import jobs
+
+    shown = set().union(*asked_for().values())
+    made = {
+        name: topic
+        for device in ("cpu", "cuda")
+        for topic in jobs.topics()
+        for job in jobs.jobs(topic, device)
+        for name in job.names
+    }
+    assert made.keys() - shown == set(), "no page shows them"
+    assert shown - made.keys() == set(), "no benchmark makes them"
+
+
+def test_a_gpu_record_that_could_come_is_waited_for():
+    """In a box that says :not-yet: h200, so that a file alone completes the page."""
+    from weft.bench import jobs
+
+    waited = {
+        box[2]
+        for page in (ROOT / "book").glob("*.md")
+        for box in BOX.finditer(page.read_text(encoding="utf-8"))
+        if ":not-yet: h200" in box[0]
+    }
+    topics = ("attention", "hopper", "decode", "precision", "roofline", "zero")
+    names = {n for t in topics for job in jobs.jobs(t, "cuda") for n in job.names}
+    assert names <= waited
+
+
+def test_the_book_knows_which_benchmark_makes_a_record(extension):
+    from weft_book.records import topic_of
+
+    from weft.bench import jobs
+
+    for topic in jobs.topics():
+        for job in jobs.jobs(topic, "cuda"):
+            for name in job.names:
+                assert topic_of(name).partition("_")[0] == topic.partition("_")[0], name
+    assert topic_of("made-up") is None
+
+
+@pytest.fixture(scope="module")
+def chapters():
+    """What the chapters show of records, and nothing else of them."""
+    texts = {}
+    for page in sorted((ROOT / "book").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        boxes = [box[0] for box in BOX.finditer(text)]
+        roles = [f"{{measured-value}}`{role}`" for role in ROLE.findall(text)]
+        numbers = [c for c in re.findall(r"\{calc\}`[^`]+`", text) if "measured(" in c]
+        if boxes or roles:
+            texts[page.stem] = "\n\n".join([f"# {page.stem}", *roles, *numbers, *boxes])
+    return texts
+
+
+def test_the_chapters_take_the_records_of_a_gpu_without_an_edit(tmp_path, chapters):
+    from measured_names import gpu_records
+
+    from weft.bench.record import read_all
+
+    committed = [r for r in read_all(ROOT / "book" / "measured") if r.chip == "cpu"]
+    with pytest.MonkeyPatch.context() as patch:
+        measured = list(gpu_records(patch, committed))
+    built = small_book(with_records(tmp_path, *committed, *measured), chapters)
+    assert not built.failed, built.said
+    for name in ("attention", "hopper", "decode", "precision", "roofline", "zero"):
+        page = built.read(f"{name}.html")
+        assert "<b>h200</b>" in page and "<b>h200</b> not yet measured" not in page, name
+    assert built.read("hopper.html").count("<svg") == 27
+
+
 @pytest.mark.parametrize("builder", ["text", "latex", "gettext"])
 def test_other_builders_say_what_the_page_shows(tmp_path, builder):
-    built = small_book(with_records(tmp_path, record(), record("h100")), GOOD, builder)
+    built = small_book(
+        with_records(tmp_path, record(), record("h100"), sized()), GOOD | CURVES, builder
+    )
     assert not built.failed, built.said
     text = "\n".join(
         path.read_text(encoding="utf-8", errors="replace")
@@ -260,7 +412,13 @@ BAD = {
     "```{measured} gone\n:caption: c\n```": "no record `gone` in book/measured",
     "```{measured} gone\n:caption: c\n:not-yet: h100\n```": "no benchmark in weft.bench is called",
     "```{measured} made-up\n:caption: c\n:chips: v100\n```": "not on v100",
-    "```{measured} made-up\n:caption: c\n:not-yet: cpu\n```": "has been measured on cpu",
+    "```{measured} made-up\n:as: curves\n:chips: cpu\n```": "'gpipe' has no one size",
+    "```{measured} made-up\n:as: ladder\n:chips: cpu\nweft\n```": "`weft` is no reason for a step",
+    "```{measured} made-up\n:chips: cpu\nweft: why\n```": "`weft: why` is no reason for a step",
+    "```{measured} made-up\n:as: ladder\n:chips: cpu\nweft: {gone}\n```": "defines no `gone`",
+    "```{measured} made-up\n:as: ladder\n:chips: cpu\n:roof: made-up\n```": "is not RECORD RESULT",
+    "```{measured} made-up\n:as: ladder\n:chips: cpu\n:roof: gone x\n```": "is called `gone`",
+    "{measured-value}`made-up@h200 ratio`": "measured on cpu, h100, not on h200",
     "```{measured} made-up\n:caption: c\n:who: nobody\n```": "`nobody` matches none of",
     "```{measured} made-up\n:caption: c\n:results: zb*\n```": "`zb*` matches none of",
     "```{measured} made-up\n:caption: c\n:results: ratio\n:who: torch\n```": "not been measured",

@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 
 from weft.bench.record import FORMAT, Record, Result
+from weft.plan.draw_curves import value_words
 
 SPELLED = {"cpu": "{}", "gpu": "{}", "system": "{}", "cores": "{} cores"}
 
@@ -22,6 +23,12 @@ def number(value: float, spec: str = "") -> str:
 
 
 def with_unit(result: Result, spec: str = "") -> str:
+    """A result as it is printed: bytes and rates with a prefix, others in three digits.
+
+    `spec` is a format, or "si" for a prefix on times as well.
+    """
+    if spec == "si" or (not spec and result.unit.startswith(("B", "FLOP"))):
+        return value_words(result.value, result.unit)
     printed = number(result.value, spec)
     return printed if result.unit == "1" else f"{printed} {result.unit}"
 
@@ -55,10 +62,11 @@ def table(rows: list[str], columns: list[Column], spec: str, kind: str) -> str:
         largest[one.unit] = max(largest.get(one.unit, 0.0), *one.samples)
     body = "".join(_row(row, columns, spec, largest if kind == "plot" else None) for row in rows)
     head = "".join(f'<th scope="col">{column.heading()}</th>' for column in columns)
+    look = "plot" if kind == "plot" else "table"
     dots = "; each dot is one sample, the bar is the median" if kind == "plot" else ""
     return (
         '<div class="measured-scroll" tabindex="0" role="group" aria-label="Measurements">'
-        f'<table class="measured-{kind}" data-spec="{html.escape(spec)}">'
+        f'<table class="measured-{look}" data-spec="{html.escape(spec)}">'
         f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         f'<p class="measured-how">{_how_many(shown)}{dots}.</p>'
     )
@@ -97,6 +105,19 @@ def _track(one: Result, largest: float) -> str:
     dots = "".join(f'<i style="left:{place}"></i>' for place in places)
     bar = f"{100 * max(0.0, one.value) / largest if largest > 0 else 0:.2f}%"
     return f'<span class="track" aria-hidden="true">{dots}<b style="left:{bar}"></b></span>'
+
+
+def with_pictures(drawn: list[tuple[str, str]], table: str) -> str:
+    """Pictures side by side where there is room, their chip above where there are several."""
+    chips = {chip for chip, _ in drawn}
+    views = []
+    for chip, picture in drawn:
+        told = f'<span class="chip">{html.escape(chip)}</span>' if len(chips) > 1 else ""
+        views.append(f'<div class="weft-view weft-scroll" tabindex="0">{told}{picture}</div>')
+    return (
+        f'<div class="measured-pictures">{"".join(views)}</div>'
+        f'<details class="measured-numbers"><summary>The numbers</summary>{table}</details>'
+    )
 
 
 def machine(record: Record) -> str:

@@ -1,12 +1,17 @@
 """The records of book/measured, found by name, chip and result."""
 
 import ast
+import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 import weft
-from weft.bench.record import Record, read
+from weft.bench.record import SLUG, Record, read
+
+NO_BENCHMARKS = ("goals", "jobs", "record")  # files of weft.bench that measure nothing
+PATTERN = re.compile(r"[a-z]+-[a-z0-9*-]*|\*-[a-z]+")
 
 
 @cache
@@ -26,13 +31,31 @@ def records(folder: Path) -> dict[str, dict[str, Record]]:
 
 @cache
 def benchmarks() -> dict[str, str]:
-    """The names of records that our benchmarks write, as their sources spell them -> topic."""
+    """The names of records that our benchmarks write, as their sources spell them -> topic.
+
+    What a source puts together, f"attention-{way}", is a pattern: "attention-*".
+    """
     found = {}
     for path in sorted(Path(weft.__file__).parent.glob("bench/*.py")):
+        if path.stem in NO_BENCHMARKS:
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.setdefault(node.value, path.stem)
+            elif isinstance(node, ast.JoinedStr):
+                parts = [p.value if isinstance(p, ast.Constant) else "*" for p in node.values]
+                if PATTERN.fullmatch("".join(parts)):
+                    found.setdefault("".join(parts), path.stem)
     return found
+
+
+def topic_of(name: str) -> str | None:
+    """Which benchmark writes a record of that name; None if none does."""
+    known = benchmarks()
+    if name in known or not SLUG.fullmatch(name):
+        return known.get(name)
+    patterns = filter(PATTERN.fullmatch, known)
+    return next((known[p] for p in patterns if "*" in p and fnmatchcase(name, p)), None)
 
 
 def folder_of(env) -> Path:

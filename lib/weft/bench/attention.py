@@ -7,9 +7,10 @@ computes is compared with the definition before its time counts.
 
 import sys
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cache, partial
 from statistics import median
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -29,6 +30,7 @@ COMMAND = "weft bench attention"
 OURS, BEST = "weft", "weft / best"
 Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
 Call = Callable[[], object]
+Faces = Mapping[str, Callable]
 
 
 class Sizes(NamedTuple):
@@ -55,6 +57,7 @@ MOST = {"math": 4096, "naive": 8192, "fa1": 4096}
 MOST_GROUPED = 8192  # of gradients that are checked for all heads of a group at once
 # Widths and lengths: each compiles anew, for many seconds, and after eight torch stops doing so.
 FLEX = ((128, 2048), (128, 16_384))
+ALONE: Faces = MappingProxyType({OURS: attention})
 WRONG = 0.02  # relative error, root of the mean square; rounding to bf16 makes about 0.003
 
 
@@ -99,13 +102,13 @@ def parts(sizes: Sizes) -> dict[str, Part]:
     backward = partial(beside_peers, way="backward")
     made = {"attention-roof": Part(lambda clock, sizes, _: ceilings(clock, sizes), first, roof, 5)}
     made |= {
-        f"attention-{what}": Part(measure, first, titled(title, first), seconds)
-        for what, measure, title, seconds in (
-            (f"forward-{first}", forward, "Attention forward", 90),
-            (f"backward-{first}", backward, "Attention backward", 80),
-            ("versions", versions, "Attention forward by version, not causal", 30),
-            (f"grouped-{first}", grouped, "Causal attention forward, grouped heads", 15),
-            (f"grouped-backward-{first}", grouped_backward,
+        name: Part(measure, first, titled(title, first), seconds)
+        for name, measure, title, seconds in (
+            (f"attention-forward-{first}", forward, "Attention forward", 90),
+            (f"attention-backward-{first}", backward, "Attention backward", 80),
+            ("attention-versions", versions, "Attention forward by version, not causal", 30),
+            (f"attention-grouped-{first}", grouped, "Causal attention, grouped heads", 15),
+            (f"attention-grouped-backward-{first}", grouped_backward,
              "Causal attention backward, grouped heads", 25),
         )
     }  # fmt: skip
@@ -143,7 +146,7 @@ def part_jobs(topic: str, command: str, sizes: Sizes, found: dict[str, Part]) ->
 
 
 def beside_peers(
-    clock: "Clock", sizes: Sizes, width: int, way: str, face: Callable = attention
+    clock: "Clock", sizes: Sizes, width: int, way: str, ours: Faces = ALONE
 ) -> list[Result]:
     """Rates of every contestant at every length, and ours over the best peer's, turn by turn."""
     results = []
@@ -151,12 +154,12 @@ def beside_peers(
         for length in sizes.lengths:
             name = f"{'causal' if causal else 'full'}, T = {length}"
             tensors = inputs(sizes, length, width, clock.device)
-            results += one_size(clock, name, tensors, causal, way, face)
+            results += one_size(clock, name, tensors, causal, way, ours)
     return results
 
 
 def grouped(
-    clock: "Clock", sizes: Sizes, width: int, way: str = "forward", face: Callable = attention
+    clock: "Clock", sizes: Sizes, width: int, way: str = "forward", ours: Faces = ALONE
 ) -> list[Result]:
     """The same where G kv heads serve all query heads, causal, for each G that divides them."""
     results = []
@@ -165,7 +168,7 @@ def grouped(
             if way == "backward" and length > MOST_GROUPED:
                 continue
             tensors = inputs(sizes, length, width, clock.device, kv_heads=G)
-            results += one_size(clock, f"G = {G}, T = {length}", tensors, True, way, face)
+            results += one_size(clock, f"G = {G}, T = {length}", tensors, True, way, ours)
     return results
 
 
@@ -175,12 +178,12 @@ def grouped_backward(clock: "Clock", sizes: Sizes, width: int) -> list[Result]:
 
 
 def one_size(
-    clock: "Clock", name: str, tensors: Sequence[Tensor], causal: bool, way: str, face: Callable
+    clock: "Clock", name: str, tensors: Sequence[Tensor], causal: bool, way: str, ours: Faces
 ) -> list[Result]:
     """Everyone who is right on these q, k, v and do, in turns."""
     q, k, v, do = tensors
-    faces = {OURS: partial(face, causal=causal)} | peers(q, k, causal)
-    calls = accepted(faces, (q, k, v), do, causal, way)
+    faces = {who: partial(face, causal=causal) for who, face in ours.items()}
+    calls = accepted(faces | peers(q, k, causal), (q, k, v), do, causal, way, ours)
     flops = work(q, causal) * (1 if way == "forward" else 2.5)
     return compared(name, clock.samples(calls), flops)
 
@@ -358,10 +361,13 @@ def _defined(q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool, way: str
 
 
 def compared(name: str, samples: dict[str, list[float]], flops: float) -> list[Result]:
-    """Everyone's rate, and ours over that of the peer with the best median, turn by turn."""
+    """Everyone's rate, and ours over that of the peer with the best median, turn by turn.
+
+    A version of ours that is called "weft, …" is no peer.
+    """
     rates = {who: [flops / t for t in times] for who, times in samples.items()}
     results = [Result.of(name, who, "FLOP/s", values) for who, values in rates.items()]
-    others = [who for who in rates if who != OURS]
+    others = [who for who in rates if not who.startswith(OURS)]
     if others:
         best = max(others, key=lambda who: median(rates[who]))
         ratios = [a / b for a, b in zip(rates[OURS], rates[best], strict=True)]
@@ -394,7 +400,7 @@ class Clock:
 
     def _once(self, call: Call) -> tuple[torch.cuda.Event, torch.cuda.Event]:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for _ in range(4):
+        for _ in range(8):  # half a millisecond on an H200
             self._waste.zero_()
         start.record()
         call()

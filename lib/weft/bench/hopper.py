@@ -12,6 +12,7 @@ from torch import Tensor
 
 from weft.bench.attention import (
     CUDA,
+    OURS,
     Clock,
     Part,
     Sizes,
@@ -35,6 +36,8 @@ VERSIONS: dict[str, Callable] = {
     "pingpong": hopper.pingpong,
     "overlapped": hopper.attention,
 }
+FORWARDS: dict[str, Callable] = {OURS: hopper.attention}
+BACKWARDS: dict[str, Callable] = {OURS: hopper.attention}  # others are called "weft, …"
 EIGHT, ROUNDED, SIXTEEN = "FP8", "FP8, rounding included", "bf16"
 WRONG_BY_EIGHT = 0.08  # relative error, root of the mean square; e4m3 makes about 0.05
 Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
@@ -114,22 +117,22 @@ def versions(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
 
 def forward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
     """The last version beside all peers."""
-    return beside_peers(clock, sizes, width, "forward", hopper.attention)
+    return beside_peers(clock, sizes, width, "forward", FORWARDS)
 
 
 def backward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
     """The gradients beside those of all peers."""
-    return beside_peers(clock, sizes, width, "backward", hopper.attention)
+    return beside_peers(clock, sizes, width, "backward", BACKWARDS)
 
 
 def in_groups(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
     """The last version where kv heads are shared, causal."""
-    return grouped(clock, sizes, width, "forward", hopper.attention)
+    return grouped(clock, sizes, width, "forward", FORWARDS)
 
 
 def in_groups_backward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
     """Its gradients likewise."""
-    return grouped(clock, sizes, width, "backward", hopper.attention)
+    return grouped(clock, sizes, width, "backward", BACKWARDS)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """What a topic measures, record by record, so that a part can be asked for and none is lost.
 
-A GPU is lent for minutes. So the records of a topic can be made one at a time, each is kept as
+Time on a GPU is short. So the records of a topic can be made one at a time, each is kept as
 soon as it is there, and nothing is begun after a limit that was set.
 """
 

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from errno import ENOENT
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", metavar="N", type=float, default=math.inf, help="begin no record after N"
     )
+    parser.add_argument("--commit", metavar="TEXT", help="the source's, where git cannot be asked")
     parser.add_argument("--list", action="store_true", help="say which records there are")
     parser.add_argument(
         "--goals", metavar="FOLDER", type=Path, help="say what its records reach of the goals"
@@ -47,6 +49,8 @@ def main(options: argparse.Namespace) -> int:
     some = chosen([job for topic in options.topics for job in jobs(topic)], only)
 
     def keep(record) -> None:
+        if options.commit and record.commit == "unknown":
+            record = replace(record, commit=options.commit)
         show(record)
         if options.out:
             print(f"written: {record.write(options.out)}", flush=True)

@@ -7,14 +7,16 @@ copy `async_copy_global_to_shared`, which 3.8 shortens to `async_load`. This fil
 that knows; a kernel imports from here alone.
 """
 
+from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 __all__ = [
     "TensorDescriptor", "arrive", "barriers", "expect", "fence", "gl", "gluon", "here", "jit",
-    "pack",
+    "pack", "tma_add",
     "register_a", "scores", "sync", "tma_load", "tma_store", "tma_store_wait", "unpack", "wait",
     "wgmma", "wgmma_wait", "where_at_most", "workers",
 ]  # fmt: skip
@@ -32,6 +34,18 @@ wgmma_wait = hopper.warpgroup_mma_wait
 tma_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
 tma_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
 tma_store_wait = hopper.tma.store_wait
+
+
+@builtin
+def tma_add(desc, at, buf, _semantic=None):
+    """Like tma_store, but what is sent is added to what is there: in memory, a number at a time.
+
+    The machine has it and Triton's compiler too, but Gluon's Python has no word for it yet.
+    """
+    at = _semantic._convert_to_ir_values(at, require_i64=False)
+    kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
+    _semantic.builder.create_async_tma_reduce(kind, desc.handle, at, buf.handle)
+
 
 # Barriers in shared memory. One has a phase, 0 at first. `wait(bar, phase)` returns once that phase
 # is over; waiting for phase 1 of a fresh barrier returns at once, as if a phase 1 had come before.

@@ -222,6 +222,11 @@ class Shared:
     def permute(self, order) -> "Shared":
         return Shared(self.block, self.data.permute(*order), self.cells)
 
+    def slice(self, start: int, length: int, dim: int = 0) -> "Shared":
+        if not 0 <= start <= self.shape[dim] - length:
+            raise Fault(f"slice of {length} from {start} on, of {self.shape[dim]}")
+        return Shared(self.block, self.data.narrow(dim, start, length), self.cells)
+
     def load(self, layout=None) -> Tensor:
         for cell in self.cells:
             cell.read(self.block.now.name, ahead=False)
@@ -346,6 +351,16 @@ class Store:
             cell.readers.remove(self.name)
 
 
+class Addition(Store):
+    """A tile on its way out, to be added to what is there."""
+
+    def land(self) -> None:
+        inside, _ = self.desc.box(self.at)
+        before = inside.clone()
+        super().land()
+        inside += before
+
+
 # --- the words of weft.kernels.gluon --------------------------------------------------------------
 
 
@@ -361,8 +376,8 @@ class Words:
         """Pairs of Gluon's word and ours."""
         yield gluon.gl, Language(self)
         for name in (
-            "arrive", "barriers", "expect", "fence", "here", "pack", "sync", "tma_load",
-            "tma_store", "tma_store_wait", "unpack", "wait", "wgmma", "wgmma_wait",
+            "arrive", "barriers", "expect", "fence", "here", "pack", "sync", "tma_add",
+            "tma_load", "tma_store", "tma_store_wait", "unpack", "wait", "wgmma", "wgmma_wait",
             "where_at_most", "workers",
         ):  # fmt: skip
             yield getattr(gluon, name), getattr(self, name)
@@ -428,6 +443,10 @@ class Words:
     def tma_store(self, desc: Described, at, buf: Shared) -> None:
         self.block.rest()
         self.me.stores.append(Store(self.me.name, desc, at, buf))
+
+    def tma_add(self, desc: Described, at, buf: Shared) -> None:
+        self.block.rest()
+        self.me.stores.append(Addition(self.me.name, desc, at, buf))
 
     def tma_store_wait(self, pendings: int) -> None:
         self.block.rest()

@@ -27,6 +27,7 @@ from weft.kernels.hopper_delta import delta
 from weft.kernels.hopper_dkdv import dkdv
 from weft.kernels.hopper_dkdv_wide import dkdv_wide
 from weft.kernels.hopper_dq import dq
+from weft.kernels.hopper_fused import fused as fused_kernel
 from weft.kernels.hopper_launch import (
     aligned,
     blocks,
@@ -70,6 +71,7 @@ CONSUMERS = {
     "overlapped": hopper_overlapped.consume,
 }
 VERSIONS = ("simple", *CONSUMERS)
+FUSED = (64, 128)  # head widths with a backward pass in one
 
 
 def attention(
@@ -113,6 +115,15 @@ def pingpong(q, k, v, causal=False, scale=None, mask=None, lse=False):
     return _attention("pingpong", q, k, v, causal, scale, mask, lse)
 
 
+def fused(q, k, v, causal=False, scale=None, mask=None, lse=False):
+    """`attention` with its backward pass in one, of five products: head widths 64 and 128.
+
+    Blocks add to the gradient of Q in whatever order they come, so its last bits may differ from
+    run to run. Those of K and V, and all of the forward pass, are the same every time.
+    """
+    return _attention("fused", q, k, v, causal, scale, mask, lse)
+
+
 def _attention(version, q, k, v, causal, scale, mask, lse):
     sizes = check(q, k, v, None, scale)
     if mask is not None:
@@ -124,6 +135,11 @@ def _attention(version, q, k, v, causal, scale, mask, lse):
             f"q has width {sizes.K} and v has {sizes.V}, must be alike and one of "
             f"{', '.join(map(str, TILINGS))}"
         )
+    if version == "fused" and sizes.K not in FUSED:
+        raise ValueError(
+            f"q has width {sizes.K}, must be one of {', '.join(map(str, FUSED))}:"
+            " attention takes the others"
+        )
     check_device("q", q)
     scale = sizes.K**-0.5 if scale is None else scale
     o, lse_BTH = _Attention.apply(q, k, v, bool(causal), float(scale), version)
@@ -134,9 +150,11 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, causal, scale, version):
         q, k, v = aligned(q), aligned(k), aligned(v)
-        o, lse_BHT = _forward(version, q, k, v, causal, scale)
+        name = "overlapped" if version == "fused" else version
+        o, lse_BHT = _forward(name, q, k, v, causal, scale)
         ctx.save_for_backward(q, k, v, o, lse_BHT)
         ctx.options = causal, scale
+        ctx.passes = _backward_fused if version == "fused" else _backward
         ctx.set_materialize_grads(False)
         return o, lse_BHT.transpose(1, 2)
 
@@ -146,7 +164,7 @@ class _Attention(torch.autograd.Function):
         with torch.no_grad():
             do = torch.zeros_like(o) if do is None else aligned(do)
             dlse_BHT = None if dlse_BTH is None else dlse_BTH.transpose(1, 2)
-            grads = _backward(q, k, v, o, lse_BHT, do, dlse_BHT, *ctx.options)
+            grads = ctx.passes(q, k, v, o, lse_BHT, do, dlse_BHT, *ctx.options)
         if torch.is_grad_enabled():  # somebody means to differentiate again
             grads = [Last.apply(grad, q, k, v) for grad in grads]
         return *grads, None, None, None
@@ -177,15 +195,22 @@ def _forward(version, q, k, v, causal, scale) -> tuple[Tensor, Tensor]:
     return o, lse_BHT
 
 
-def _backward(q, k, v, o, lse_BHT, do, dlse_BHT, causal, scale) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK and dV: a number or two per row, then a pass for each side of the scores."""
-    (B, T, H, K), (S, G), tiling = q.shape, k.shape[1:3], TILINGS[q.shape[3]]
+def _per_row(o, lse_BHT, do, dlse_BHT) -> tuple[Tensor, Tensor]:
+    """What `hopper_delta` makes of each row, [B * H, T rounded up]."""
+    B, T, H, _ = o.shape
     padded = -(-T // 128) * 128
-    shift, delta_ = (torch.empty((B * H, padded), device=q.device) for _ in range(2))
+    shift, delta_ = (torch.empty((B * H, padded), device=o.device) for _ in range(2))
     args = (described(o, ROWS), described(do, ROWS), lse_BHT, shift, delta_, T)
     launch(delta, B * H * padded // ROWS, args)
     if dlse_BHT is not None:
         delta_.view(B, H, padded)[:, :, :T] -= dlse_BHT
+    return shift, delta_
+
+
+def _backward(q, k, v, o, lse_BHT, do, dlse_BHT, causal, scale) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK and dV: a number or two per row, then a pass for each side of the scores."""
+    (B, T, H, K), (S, G), tiling = q.shape, k.shape[1:3], TILINGS[q.shape[3]]
+    shift, delta_ = _per_row(o, lse_BHT, do, dlse_BHT)
     dq_, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     sizes = (T, S, S - T, H, H // G)
 
@@ -206,6 +231,33 @@ def _backward(q, k, v, o, lse_BHT, do, dlse_BHT, causal, scale) -> tuple[Tensor,
     p_work = work(of_keys, q.device, *shape)
     launch(tiling.dkdv, programs, (*wide, *sizes, p_work, scale * LOG2E), **options)
     return dq_, dk, dv
+
+
+def _backward_fused(
+    q, k, v, o, lse_BHT, do, dlse_BHT, causal, scale
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK and dV in one pass. dQ is summed in fp32, in an order of its own, then put right."""
+    (B, T, H, K), (S, G) = q.shape, k.shape[1:3]
+    shift, delta_ = _per_row(o, lse_BHT, do, dlse_BHT)
+    tiles, parts = -(-T // ROWS), K // 64
+    dq_sum = torch.zeros((B * H * tiles * parts * 16, 256), device=q.device)
+    dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
+    keys = 2 * ROWS
+    args = (described(q, ROWS), described(k, keys), described(v, keys), described(do, ROWS))
+    args += (described(shift, ROWS), described(delta_, ROWS), described(dq_sum, 0, [16, 256]))
+    args += (described(dk, keys), described(dv, keys), T, S, S - T, H, H // G)
+    together = heads_in_cache(T * (H // G), 2 * K * k.element_size(), 1)
+    programs = B * G * -(-S // keys)
+    p_work = work(of_keys, q.device, T, S, B * G, together, ROWS, keys, causal, programs)
+    options = {"CAUSAL": causal, "STAGES": 2}
+    launch(fused_kernel, programs, (*args, p_work, scale * LOG2E), **options)
+
+    # The order of `hopper_fused.hand_in`: warp, column / 8, row % 8, column % 8 / 2, row half, rest
+    dq_ = torch.empty((B, tiles * ROWS, H, K), dtype=q.dtype, device=q.device)
+    held = dq_sum.view(B, H, tiles, parts, 4, 8, 8, 4, 2, 2)
+    held = held.permute(0, 2, 4, 8, 6, 1, 3, 5, 7, 9)
+    torch.mul(held, scale, out=dq_.view(held.shape))
+    return dq_[:, :T], dk, dv
 
 
 # --- what compile_for is to build -----------------------------------------------------------------
@@ -264,5 +316,19 @@ def _forward_alone(version: str, target: str, **kind) -> tuple[Pass, ...]:
     return passes(target, version, **kind)[:1]
 
 
+def _fused_passes(
+    target: str, width: int = 128, causal: bool = True, dtype: str = "bf16"
+) -> tuple[Pass, ...]:
+    """The forward pass, what is needed of each row, and the backward pass in one."""
+    check_choice("width", width, FUSED)
+    forward, to_delta, _, two = passes(target, "overlapped", width, causal, dtype)
+    keys = type_of(dtype, 1, 2 * ROWS, 1, width)
+    to_fused = {**two.signature, "dq_desc": type_of("fp32", 16, 256)}
+    to_fused |= dict.fromkeys(("k_desc", "v_desc", "dk_desc", "dv_desc"), keys)
+    options = {"CAUSAL": causal, "STAGES": 2}
+    return forward, to_delta, Pass("fused", fused_kernel, to_fused, options, {"num_warps": 4})
+
+
+fused.passes = _fused_passes
 for _version in (simple, specialized, pingpong):  # their backward is the face's
     _version.passes = partial(_forward_alone, _version.__name__)
