@@ -2,13 +2,16 @@
 #
 # Variables: PYTHON picks the interpreter of the environment (3.11, 3.12 or 3.13), VENV its folder,
 # PORT where the book is served, OUT where benchmarks put their records. Where nothing can be
-# installed, `make gpu PY=python3` takes that interpreter as it is, without any set-up.
+# installed, `make gpu PY=python3` takes that interpreter as it is, without any set-up. On a GPU,
+# LIMIT is how many seconds long records are begun, COMMIT what they say where git is not to be had.
 
 VENV ?= .venv
 PORT ?= 8000
 OUT ?= _build/measured
 TOPICS ?= roofline precision collectives zero offload pipeline pipeline_search attention \
     hopper_rmse decode machine_code
+GPU_TOPICS ?= roofline hopper attention decode precision zero
+LIMIT ?= 480
 PYTHON ?=
 
 SETUP := sh lib/setup.sh $(VENV)
@@ -21,6 +24,10 @@ endif
 PYTEST := $(PY) -m pytest -c lib/pyproject.toml --rootdir . -o junit_family=xunit1
 BOTH_CORES := -n 2 --dist loadfile --no-loadscope-reorder
 TESTS := lib/tests lib/weft --doctest-modules
+GPU_TESTS = $$(grep -l 'mark[.]gpu' lib/tests/test_*.py)
+GPU_WORKERS = $$($(PY) -c 'import xdist; print("-n 4")' 2>/dev/null)
+# Copies by TMA and mbarriers are beyond these tools but memcheck; Triton's own sanitizer sees them.
+TRITON_RUNS := attention attention_odd attention_versions decode adam
 LABS := notebooks --nbval --nbval-sanitize-with notebooks/sanitize.cfg
 BOOK_TESTS := $(wildcard lib/tests/test_book_*.py)
 REPORTS := _build/tests
@@ -32,7 +39,8 @@ LINTED := lib notebooks book solutions
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help light setup read book serve notebooks lab test test-all test-plan test-lib \
-        test-notebooks test-book bench gpu check clean browser
+        test-notebooks test-book bench gpu gpu-here gpu-test gpu-bench sanitize sanitize-gluon \
+        check clean browser
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{printf "%-22s %s\n", $$1, $$2}'
@@ -77,7 +85,8 @@ test: setup ## every test there is
 	@$(MAKE) --no-print-directory test-all
 	@$(PY) lib/tests/census.py $(REPORTS)
 
-test-all: check book browser
+# One worker builds the book (book_site.py) while the other goes on; alone it would leave one idle.
+test-all: check browser
 	$(PYTEST) $(BOTH_CORES) -m "not alone" --junit-xml $(REPORTS)/most.xml $(TESTS) $(LABS)
 	$(PYTEST) -m alone --junit-xml $(REPORTS)/alone.xml lib/tests $(OR_NONE)
 
@@ -113,11 +122,31 @@ check: light ## seconds: lint, format, stale generated files, who imports whom
 bench: setup ## run the benchmarks; records go to OUT=_build/measured
 	@for topic in $(TOPICS); do $(PY) -m weft bench $$topic --out $(OUT) || exit 1; done
 
-gpu: setup ## tests and benchmarks that need a GPU; records go to OUT=_build/measured
+gpu: gpu-test gpu-bench ## tests and benchmarks that need a GPU; each part fits into ten minutes
+
+gpu-here: setup
 	@$(PY) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null || { \
 	    echo "make gpu: no CUDA device here; weft doctor says what is missing" >&2; exit 1; }
-	$(PYTEST) -m gpu lib/tests
-	@$(MAKE) --no-print-directory bench TOPICS="$(TOPICS) hopper"
+
+# Compiling takes longer than running, so four at a time. Other plugins may warn, which is an error.
+gpu-test: gpu-here ## tests that need a GPU, without the sanitizers' (ARGS: more arguments)
+	$(PYTEST) -p no:benchmark $(GPU_WORKERS) \
+	    -m gpu -k "not sanitizer" $(GPU_TESTS) $(ARGS)
+
+gpu-bench: gpu-here ## records of a GPU, for LIMIT=480 s (TOPICS, ARGS="--only NAME"); they go to OUT
+	$(PY) -u -m weft bench $(if $(filter file,$(origin TOPICS)),$(GPU_TOPICS),$(TOPICS)) \
+	    --out $(OUT) --seconds $(LIMIT) $(if $(COMMIT),--commit $(COMMIT)) $(ARGS)
+
+# Each tool for itself, and the next one also where one complains.
+sanitize: gpu-here ## compute-sanitizer on the kernels, five minutes at most
+	@failed=0; for tool in memcheck racecheck synccheck initcheck; do \
+	    echo "$$tool"; runs=$$([ $$tool = memcheck ] || echo $(TRITON_RUNS)); \
+	    timeout 75 compute-sanitizer --tool $$tool --error-exitcode 9 \
+	        $(PY) lib/tests/sanitize.py $$runs || failed=1; \
+	done; exit $$failed
+
+sanitize-gluon: gpu-here ## Triton's concurrency sanitizer on the Gluon kernels (compiles for minutes)
+	$(PYTEST) -p no:benchmark $(GPU_WORKERS) -m gpu -k sanitizer lib/tests/test_hopper_kernels.py $(ARGS)
 
 clean: ## remove what was built (not .venv)
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis lib/*.egg-info

@@ -5,7 +5,6 @@
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -20,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "_build" / "html"
 STAMP = BUILT / "_static" / "pylib" / "files.json"  # written by every build
 MADE_OF = ("_config.yml", "_toc.yml", "book/**/*", "notebooks/*.ipynb", "lib/weft/plan/**/*.py")
-BUILD = "from jupyter_book.cli.main import main; main()"
 
 CONF = """\
 import sys
@@ -72,11 +70,9 @@ def site() -> Path:
     """The folder of the built book, built now if it has to be."""
     with only_one_builds():
         if outdated():
-            command = [sys.executable, "-c", BUILD, "build", "-W", "-n", "--keep-going", "."]
+            command = [sys.executable, "book/build.py"]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             if done.returncode:
-                # What Sphinx has read it does not warn about again.
-                shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
                 STAMP.unlink(missing_ok=True)
                 pytest.fail(f"the book does not build:\n{(done.stdout + done.stderr)[-4000:]}")
     return BUILT

@@ -1,9 +1,15 @@
 """What every test may use: the root of the tree, and a plain word about a missing GPU."""
 
+import os
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+# Two workers share two cores, and threads that wait for each other would turn. Here, before any
+# test loads torch; what a test starts inherits it.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 try:
     from hypothesis import settings
@@ -19,51 +25,53 @@ pytest.register_assert_rewrite("graded", "pictures")
 # The files that take longest, the longest first. Two workers take whole files from one list, so
 # what is taken last should be short; all files that are not named here are.
 LONGEST = (
-    "test_pipeline_run.py",
     "test_book_browser.py",
+    "test_pipeline_run.py",
     "test_world_run.py",
     "test_world_readme.py",
-    "test_pipeline_exercises.py",
-    "test_hopper_kernels.py",
-    "pipeline.ipynb",
-    "test_collectives_exercises.py",
     "test_zero_exercises.py",
+    "test_pipeline_exercises.py",
     "test_offload_exercises.py",
-    "test_zero_run.py",
-    "test_zero_checkpoint_killed.py",
-    "test_zero_checkpoint_train.py",
-    "zero.ipynb",
-    "test_attention_code.py",
-    "test_attention_kernels.py",
+    "pipeline.ipynb",
+    "test_grade_check.py",
+    "test_hopper_exercises.py",
     "test_attention_exercises.py",
     "test_decode_exercises.py",
     "test_roofline_exercises.py",
+    "test_collectives_exercises.py",
     "test_precision_exercises.py",
-    "test_hopper_exercises.py",
-    "test_hopper_code.py",
-    "test_collectives_run.py",
-    "test_precision_kernels.py",
-    "test_book_build.py",
-    "attention.ipynb",
-    "hopper.ipynb",
-    "roofline.ipynb",
-    "collectives.ipynb",
     "precision.ipynb",
-    "decode.ipynb",
-    "offload.ipynb",
-    "test_offload_run_adam.py",
-    "test_zero_run_mixed.py",
-    "test_zero_checkpoint.py",
-    "test_meter_traffic.py",
-    "test_grade_check.py",
-    "test_book_ext.py",
-    "test_decode_kernels.py",
-    "test_attention_ref.py",
+    "test_attention_code.py",
+    "test_zero_checkpoint_train.py",
+    "test_zero_run.py",
     "test_compile.py",
-    "test_notebooks_build.py",
+    "roofline.ipynb",
+    "test_decode_kernels.py",
+    "test_attention_kernels.py",
+    "test_hopper_kernels.py",
+    "attention.ipynb",
+    "zero.ipynb",
+    "test_collectives_run.py",
+    "decode.ipynb",
     "test_pipeline_search.py",
-    "test_collectives_bench.py",
+    "test_book_build.py",
+    "test_attention_ref.py",
+    "hopper.ipynb",
+    "test_zero_checkpoint.py",
+    "test_precision_kernels.py",
+    "test_zero_checkpoint_killed.py",
+    "test_meter_traffic.py",
+    "test_book_ext.py",
+    "test_pipeline_draw.py",
+    "test_offload_run_adam.py",
+    "collectives.ipynb",
+    "test_hopper_code.py",
+    "offload.ipynb",
+    "test_notebooks_build.py",
     "test_world_nodes.py",
+    "test_zero_run_alive.py",
+    "test_hopper_bench.py",
+    "test_collectives_bench.py",
 )
 
 

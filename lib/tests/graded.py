@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from zygote import Zygote
 
 from weft.grade import check
 from weft.grade.result import Result, Row
@@ -21,6 +22,7 @@ from weft.grade.zoo import rounds, write_answers, zoo
 ROOT = Path(__file__).resolve().parents[2]
 TORCH = find_spec("torch") is not None
 CHIP = TORCH and find_spec("triton") is not None
+GRADIENTS = "torch.fx.experimental.symbolic_shapes"  # what backward loads, when it has to
 SLIPS = ("not ", "ValueError", "KeyError", "NameError")  # a mistake in the zoo, not the student's
 
 
@@ -38,6 +40,7 @@ class Exercises:
     functions: tuple[str, ...]
     tiers: tuple[str, ...]
     secrets: tuple[str, ...]
+    zygote: Zygote
 
     def runs(self, row: Row) -> bool:
         """Whether what a test needs is installed here."""
@@ -59,7 +62,8 @@ class Exercises:
     def closed(self, folder: Path, cheat: str, tests: tuple[str, ...], only: str = "") -> Result:
         """Grade answers that import the library's own, and see that they are told so."""
         (folder / "answers.py").write_text(cheat)
-        result = check(self.stem, folder, only=only, seed=0)
+        with self.zygote.grading():
+            result = check(self.stem, folder, only=only, seed=0)
         rows = {row.name: row for row in result.tests}
         for row in (rows[name] for name in tests):
             assert not self.runs(row) or "closed while you are graded" in row.why, row
@@ -71,6 +75,16 @@ class Exercises:
             wrong = rounds(zoo(self.solutions()))
             names = [" ".join(one.name for one in row) for row in wrong]
             metafunc.parametrize("wrong", wrong, ids=names)
+
+    @classmethod
+    def setup_class(cls) -> None:
+        """Have a process that forks the graders, of all gradings but the solutions'."""
+        modules = ("weft.run.world", GRADIENTS) if TORCH and "processes" in cls.tiers else ()
+        cls.zygote = Zygote(cls.solutions() / "probe.py", modules)
+
+    @classmethod
+    def teardown_class(cls) -> None:
+        cls.zygote.close()
 
     @pytest.fixture
     def solved(self) -> Result:
@@ -85,7 +99,8 @@ class Exercises:
         assert {row.tier for row in solved.tests} == set(self.tiers)
 
     def test_stubs_get_nothing_and_say_so(self):
-        result = check(self.stem, ROOT / "exercises" / self.stem, hidden=True, seed=0)
+        with self.zygote.grading():
+            result = check(self.stem, ROOT / "exercises" / self.stem, hidden=True, seed=0)
         assert (result.score, result.max) == (0, 20)
         for row in result.tests:
             bare = "not written yet" if self.runs(row) else "not run: needs"
@@ -96,7 +111,8 @@ class Exercises:
         functions = {one.function for one in wrong}
         alike = (one for one in zoo(self.solutions()) if one.function in functions)
         asked = {name for one in alike for name in one.fails}  # all tests of these functions
-        result = check(self.stem, tmp_path, hidden=True, only=",".join(asked), seed=0)
+        with self.zygote.grading():
+            result = check(self.stem, tmp_path, hidden=True, only=",".join(asked), seed=0)
         runs = {row.name for row in solved.tests if row.passed}  # what could be run here
         lost = {row.name: row for row in result.tests if not row.passed and row.name in runs}
         assert lost.keys() == runs & set().union(*(one.fails for one in wrong)), str(result)

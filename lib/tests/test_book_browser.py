@@ -23,6 +23,7 @@ MODES = {
 PYTHON_START = 60_000  # milliseconds, on a machine that does other things too
 SAMPLE = 8
 
+
 # Set the controls of a box to positions, and return the picture that it then shows. `turns` counts
 # the moves of the box, so that a picture which was asked for earlier is not taken for this one.
 MOVE = """async ([box, chosen, limit]) => {
@@ -46,6 +47,56 @@ MOVE = """async ([box, chosen, limit]) => {
   });
 }"""
 
+# Move all boxes of a page at once, each through its states; return their pictures.
+MOVES = f"""(all) => Promise.all(all.map(async ([box, states, limit]) => {{
+  const pictures = [];
+  for (const chosen of states) pictures.push(await ({MOVE})([box, chosen, limit]));
+  return pictures;
+}}))"""
+
+# To start Python takes seconds. The first page that needs it has a worker as readers have; for the
+# pages after it, whose code asks for the same worker, that one draws. `asked` counts what the
+# page's code sends, `workers` holds what it starts.
+LENDS_PYTHON = """
+  window.asked = 0, window.workers = [];
+  const lent = new BroadcastChannel("python");
+  window.Worker = class extends Worker {
+    constructor(...made) {
+      super(...made);
+      workers.push(JSON.stringify(made));
+      lent.onmessage = ({ data }) => super.postMessage(data);
+      this.addEventListener("message", (event) => {
+        if (typeof event.data.id === "number") return;
+        event.stopImmediatePropagation();
+        lent.postMessage(event.data);
+      });
+    }
+    postMessage(...all) {
+      asked += 1;
+      super.postMessage(...all);
+    }
+  };
+"""
+BORROWS_PYTHON = """
+  window.workers = [];
+  window.Worker = class {
+    constructor(...made) {
+      workers.push(JSON.stringify(made));
+      this.lent = new BroadcastChannel("python");
+      this.lent.onmessage = ({ data }) => {
+        const [page, id] = data.id.split("#");
+        if (page === location.pathname) this.onmessage({ data: { ...data, id: Number(id) } });
+      };
+    }
+    postMessage(data) {
+      this.lent.postMessage({ ...data, id: `${location.pathname}#${data.id}` });
+    }
+  };
+"""
+
+
+TWO_FRAMES = """() => new Promise((settle) =>
+  requestAnimationFrame(() => requestAnimationFrame(settle)))"""
 
 # Scroll a box to a share of its way, and return how wide it fades at the left and at the right.
 FADES = """(box, at) => new Promise((settle) => {
@@ -158,25 +209,69 @@ def draw():
 # --- every page -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_every_page_is_quiet_fits_and_shows_its_formulas(site, home, open_page, mode):  # noqa: F811
-    page = open_page(mode=mode)
-    problems = []
+class Visits(NamedTuple):
+    """What a walk through all pages found: problems by mode, boxes, what moving them did."""
+
+    problems: dict[str, list[str]]
+    boxes: list["Seen"]
+    wrong: list[str]
+    workers: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def visits(site, home, chromium, python):  # noqa: F811
+    """Every page, opened once, looked at in every mode, and its boxes moved."""
+    found = Visits({mode: [] for mode in MODES}, [], [], {})
+    page = watched(python.context.new_page())
+    page.add_init_script(BORROWS_PYTHON)
     for name in [*pages(site), "search.html", "genindex.html"]:
         page.goto(home + name)
-        page.evaluate("() => window.MathJax?.startup?.promise")
-        width, window = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        if width > window:
-            problems.append(f"{name} is {width} wide on {window}")
-        written = page.locator(".math").count()
-        shown = page.locator(".math mjx-container").count()
-        if shown < written:
-            problems.append(f"{name} shows {shown} of {written} formulas")
-        if mode == "dark" and page.locator("html[data-theme=dark]").count() != 1:
-            problems.append(f"{name} is not dark")
-        problems += [f"{name}: {text}" for text in page.wrong]
+        for mode in MODES:
+            turn(page, mode)
+            found.problems[mode].extend(problems(page, name, mode))
+        turn(page, "desktop")
+        found.boxes.extend(moved(page))
+        found.wrong.extend(page.wrong)
         page.wrong.clear()
-    assert problems == []
+        found.workers[name] = page.evaluate("workers")
+    page.close()
+    return found
+
+
+def turn(page, mode):
+    """Let an open page have the window and the colours of a mode."""
+    page.set_viewport_size(MODES[mode]["viewport"])
+    page.emulate_media(color_scheme=MODES[mode]["color_scheme"])
+    page.evaluate(TWO_FRAMES)
+
+
+def problems(page, name, mode):
+    """What is wrong with an open page, in words."""
+    page.evaluate("() => window.MathJax?.startup?.promise")
+    width, window = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    if width > window:
+        yield f"{name} is {width} wide on {window}"
+    written = page.locator(".math").count()
+    shown = page.locator(".math mjx-container").count()
+    if shown < written:
+        yield f"{name} shows {shown} of {written} formulas"
+    if (mode == "dark") != (page.locator("html[data-theme=dark]").count() == 1):
+        yield f"{name} has the wrong colours for {mode}"
+    yield from (f"{name}: {text}" for text in page.wrong)
+    page.wrong.clear()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_page_is_quiet_fits_and_shows_its_formulas(visits, mode):
+    assert visits.problems[mode] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_page_may_be_opened_in_any_mode(home, open_page, mode):
+    page = open_page(mode=mode)
+    for name in ("book/intro.html", "book/pipeline.html"):
+        page.goto(home + name)
+        assert list(problems(page, name, mode)) == []
 
 
 def test_the_root_leads_to_the_front_page(home, open_page):
@@ -261,21 +356,24 @@ def beside(box, i):
         yield (*box.start[:i], at, *box.start[i + 1 :])
 
 
+def moved(page):
+    """The boxes of an open page, each moved once through the states to visit."""
+    boxes = [(box, seen, list(dict.fromkeys(to_visit(seen)))) for box, seen in explore_boxes(page)]
+    asked = [[box, list(map(list, states)), PYTHON_START] for box, _, states in boxes]
+    for (_, seen, states), shown in zip(boxes, page.evaluate(MOVES, asked), strict=True):
+        seen.pictures.update(zip(states, shown, strict=True))
+        yield seen
+
+
 @pytest.fixture(scope="module")
-def seen(site, home, chromium):  # noqa: F811
-    """Every box of the book, moved once through the states to visit."""
-    page, boxes = watched(chromium.new_page()), []
-    for name in pages(site):
-        page.goto(home + name)
-        for box, found in explore_boxes(page):
-            for state in to_visit(found):
-                if state not in found.pictures:
-                    shown = page.evaluate(MOVE, [box, list(state), PYTHON_START])
-                    found.pictures[state] = shown
-            boxes.append(found)
-    page.close()
-    assert page.wrong == []
-    return boxes
+def seen(visits, python):
+    """Every box of the book with its pictures; Python was started as the page with it does."""
+    assert visits.wrong == []
+    (worker,) = python.evaluate("workers")
+    for name, workers in visits.workers.items():
+        drawn = any(not box.framed for box in visits.boxes if box.page.endswith(name))
+        assert workers == [worker] * drawn
+    return visits.boxes
 
 
 @pytest.mark.parametrize("framed", [True, False], ids=["frames", "python-in-the-page"])
@@ -299,18 +397,24 @@ def test_every_control_changes_its_picture(seen):
     assert sum(len(box.sizes) for box in seen) > 5
 
 
-def test_the_newest_of_many_moves_wins(home, open_page, draw):
-    """While Python draws one picture, many are asked for: few are drawn, the newest stays."""
-    page = open_page()
-    page.add_init_script(
-        "const post = Worker.prototype.postMessage; window.asked = 0;"
-        "Worker.prototype.postMessage = function (...all) { asked += 1; post.apply(this, all); };"
-    )
+@pytest.fixture(scope="module")
+def python(home, chromium):
+    """A page on which Python runs, started by the page's first move."""
+    page = watched(chromium.new_context(**MODES["desktop"]).new_page())
+    page.add_init_script(LENDS_PYTHON)
     page.goto(home + "book/how-to-read.html")
     box, found = next(explore_boxes(page))
-    first = page.evaluate(MOVE, [box, list(found.start), PYTHON_START])
+    page.evaluate(MOVE, [box, list(found.start), PYTHON_START])
+    yield page
+    page.context.close()
+
+
+def test_the_newest_of_many_moves_wins(python, draw):
+    """While Python draws one picture, many are asked for: few are drawn, the newest stays."""
+    box, found = next(explore_boxes(python))
+    first = python.evaluate(MOVE, [box, list(found.start), PYTHON_START])
     last = [size - 1 for size in found.sizes]
-    moves = page.evaluate(
+    moves = python.evaluate(
         """(box) => {
           asked = 0;
           const slider = box.querySelector("input[type=range]");
@@ -323,10 +427,10 @@ def test_the_newest_of_many_moves_wins(home, open_page, draw):
         }""",
         box,
     )
-    shown = page.evaluate(MOVE, [box, last, PYTHON_START])
+    shown = python.evaluate(MOVE, [box, last, PYTHON_START])
     assert shown == draw(found.target, found.controls, last) != first
-    assert 1 <= page.evaluate("asked") < moves / 4
-    assert page.wrong == []
+    assert 1 <= python.evaluate("asked") < moves / 4
+    assert python.wrong == []
 
 
 def test_a_slider_is_moved_by_keys_and_says_its_value(home, open_page):

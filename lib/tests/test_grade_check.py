@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.grade import Result, Row, check
+from weft.grade.answers import Answers, Stopped, Workshop
 from weft.grade.confine import descendants, landlock
 from weft.grade.grader import stems
 
@@ -307,6 +309,58 @@ def test_a_limit_that_strikes_early_or_in_a_property_test_costs_that_test_only(t
     assert [row.score for row in result.tests] == [0, 0, 1]
     assert result.tests[0].why.startswith("not done within 0.001 s")
     assert result.tests[1].why.startswith("not done within 1 s, in f(")
+
+
+def struck(line: int, codes: set, call) -> bool:
+    """Call, but that a time limit strikes at the given line of these functions; whether it did."""
+    left = line
+
+    def count(frame, event, argument):
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise Stopped("time is up")
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: count if frame.f_code in codes else None)
+    try:
+        call()
+    except Stopped:
+        pass
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets left open
+@pytest.mark.parametrize("when", ["begins", "ends"])
+def test_wherever_a_limit_strikes_the_next_test_has_a_process(tmp_path, when):
+    (tmp_path / "answers.py").write_text("def f(n):\n    return n\n")
+    workshop = Workshop(tmp_path / "answers.py", tmp_path / "probe.py", tmp_path)
+    within = {
+        "begins": (Answers._call, Answers._open, Answers._await, Workshop.fork, Workshop._read),
+        "ends": (Answers.end, Workshop.status, Workshop._read),
+    }[when]
+    codes = {function.__code__ for function in within}
+    line, strikes = 1, True
+    while strikes:
+        workshop.start()
+        answers = Answers(workshop)
+        if when == "begins":
+            strikes = struck(line, codes, lambda: answers.f(1))  # noqa: B023
+        else:
+            assert answers.f(1) == 1
+            strikes = struck(line, codes, answers.end)
+        answers.end()
+        workshop.start()
+        following = Answers(workshop)
+        assert following.f(line) == line
+        assert following.end() is not None
+        line += 1
+    workshop.close()
+    assert line > 8 and descendants(os.getpid()) == set()
 
 
 def test_a_killed_grader_keeps_the_rows_that_were_in(tmp_path):

@@ -40,15 +40,21 @@ class Workshop:
         self.arguments = [str(answers), str(probe), str(scratch)]
         self.scratch = scratch
         self.process: subprocess.Popen | None = None
+        self.owes = False  # whether it will still say how the last answer process ended
 
     def start(self) -> None:
-        """Start the small process, unless it is there: this may take seconds, a fork does not."""
-        if self.process is None or self.process.poll() is not None:
+        """Start the small process, unless it is there: this may take seconds, a fork does not.
+
+        Where a time limit struck before it was heard out, what it says next would be taken for
+        another process's, so another takes its place.
+        """
+        if self.process is None or self.process.poll() is not None or self.owes:
             self._start()
 
     def fork(self, *handles: int) -> int:
         """A fresh answer process that holds these file descriptors; its process id."""
         self.start()
+        self.owes = True
         try:
             socket.send_fds(self.control, [b"!"], handles)
             return int.from_bytes(self._read(), "big")
@@ -57,8 +63,12 @@ class Workshop:
 
     def status(self) -> int | None:
         """How the last answer process ended, once everything below this one has been killed."""
+        if not self.owes:
+            return None
         try:
-            return int.from_bytes(self._read(), "big", signed=True)
+            code = int.from_bytes(self._read(), "big", signed=True)
+            self.owes = False
+            return code
         except (OSError, EOFError):
             self.close()  # what it says later must not be taken for another process's
             return None
@@ -76,7 +86,7 @@ class Workshop:
                 self.process.kill()
             self.process.wait()
             self.control.close()
-            self.process = None
+            self.process, self.owes = None, False
 
     def _start(self) -> None:
         self.close()
@@ -120,6 +130,7 @@ class Answers:
     def __init__(self, workshop: Workshop, home: str = "answers", main: "Answers | None" = None):
         self._workshop, self._home, self._main = workshop, home, main or self
         self._channel: socket.socket | None = None
+        self._wait = self._printed = None
         self._child = 0
         self._buffer = bytearray()
         self.asked = self.printed = ""
@@ -236,9 +247,9 @@ class Answers:
         if self._channel is None:
             return None
         self._workshop.end_children(self._child)
-        self._wait.close()
-        self._channel.close()
-        self._printed.close()
+        for part in (self._wait, self._printed, self._channel):
+            if part is not None:  # the time limit may have struck before it was made
+                part.close()
         self._channel = None
         self._buffer.clear()
         return self._workshop.status()

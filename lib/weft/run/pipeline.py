@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from itertools import repeat
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # by backward otherwise, on each rank of each launch
 from torch import Tensor, nn
 
 from weft.plan.comm import lower

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -160,6 +161,7 @@ def _wait_until_gone(channel: socket.socket) -> None:
 def _serve(fd: int) -> None:
     """Fork a nursery per request until the caller is gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps nurseries
+    gc.freeze()  # or each rank's collector would go through, and copy, all that was imported
     with socket.socket(fileno=fd) as requests:
         while True:
             data, fds, _, _ = socket.recv_fds(requests, 1, 1)

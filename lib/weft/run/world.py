@@ -46,6 +46,9 @@ except ImportError:  # then functions must live in a module
     cloudpickle = None
 
 BACKENDS = {"gloo": "gloo", "nccl": "cpu:gloo,cuda:nccl"}
+# What torch loads only when an optimizer is made, or backward begins at a given gradient. It takes
+# each rank a second or more; where we have it, once.
+_LATE = ("torch._dynamo", "torch.fx.experimental.symbolic_shapes")
 _MARGIN = 60.0  # a group's own limit lies beyond the launch's, whose report says more
 
 
@@ -157,11 +160,10 @@ def launch(
     if _under_torchrun():
         return _call_here(fn, n, args, backend, timeout)
     job = Job.here(f"{__name__}:_rank", pickle.dumps((backend, payload)), n, float(timeout))
-    # Making an optimizer loads the compiler, which takes each rank seconds: where we have it, once.
-    compiler = ("torch._dynamo",) if "torch._dynamo" in sys.modules else ()
+    late = tuple(name for name in _LATE if name in sys.modules)
     output = _Output(n)
     try:
-        outcomes = server.run(job, ("torch", __name__, *compiler), output.show)
+        outcomes = server.run(job, ("torch", __name__, *late), output.show)
     finally:
         output.close()
     return _values([_legible(outcome, timeout) for outcome in outcomes], n)
