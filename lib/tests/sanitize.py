@@ -115,6 +115,7 @@ def run_hopper(device: str) -> None:
         print("hopper: this GPU is no Hopper")
         return
     compared("hopper", hopper.attention, device, 67, 131, 4, 2, 64, 64)
+    compared("fused", hopper.fused, device, 67, 131, 2, 2, 128, 128)
     for version in (hopper.simple, hopper.specialized, hopper.pingpong):
         compared(version.__name__, version, device, 67, 131, 2, 2, 128, 128, back=False)
 

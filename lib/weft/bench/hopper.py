@@ -37,7 +37,10 @@ VERSIONS: dict[str, Callable] = {
     "overlapped": hopper.attention,
 }
 FORWARDS: dict[str, Callable] = {OURS: hopper.attention}
-BACKWARDS: dict[str, Callable] = {OURS: hopper.attention}  # others are called "weft, …"
+BACKWARDS: dict[str, Callable] = {  # others are called "weft, …"
+    OURS: hopper.attention,
+    "weft, in one pass": hopper.fused,
+}
 EIGHT, ROUNDED, SIXTEEN = "FP8", "FP8, rounding included", "bf16"
 WRONG_BY_EIGHT = 0.08  # relative error, root of the mean square; e4m3 makes about 0.05
 Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
@@ -122,7 +125,8 @@ def forward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
 
 def backward(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
     """The gradients beside those of all peers."""
-    return beside_peers(clock, sizes, width, "backward", BACKWARDS)
+    ours = BACKWARDS if width in hopper.FUSED else {OURS: hopper.attention}
+    return beside_peers(clock, sizes, width, "backward", ours)
 
 
 def in_groups(clock: Clock, sizes: Sizes, width: int) -> list[Result]:

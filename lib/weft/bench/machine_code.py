@@ -58,7 +58,7 @@ def decode(target: str) -> Iterator[Pass]:
 
 
 def hopper(target: str) -> Iterator[Pass]:
-    """FlashAttention-3: the face with its backward, the versions before it, and FP8."""
+    """FlashAttention-3: the face with both backwards, the versions before it, and FP8."""
     for width in WIDTHS:
         for causal, mask in ((True, ""), (False, " without a mask")):
             kind = f" at width {width}{mask}"
@@ -70,6 +70,9 @@ def hopper(target: str) -> Iterator[Pass]:
                 yield from _named(listed, target, kind, f"{version.__name__} ")
             listed = hopper_fp8.passes(target, width=width, causal=causal)
             yield from _named(listed, target, kind, "fp8 ")
+            if width in hopper_.FUSED:
+                listed = hopper_.fused.passes(target, width, causal)
+                yield from _named(listed[-1:], target, kind)
 
 
 def precision(target: str) -> Iterator[Pass]:

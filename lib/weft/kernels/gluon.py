@@ -16,9 +16,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 __all__ = [
     "TensorDescriptor", "arrive", "barriers", "expect", "fence", "gl", "gluon", "here", "jit",
-    "pack", "tma_add",
-    "register_a", "scores", "sync", "tma_load", "tma_store", "tma_store_wait", "unpack", "wait",
-    "wgmma", "wgmma_wait", "where_at_most", "workers",
+    "pack",
+    "register_a", "scores", "sync", "tma_add", "tma_load", "tma_store", "tma_store_wait", "unpack",
+    "wait", "wgmma", "wgmma_wait", "where_at_most", "workers",
 ]  # fmt: skip
 
 jit = gluon.jit

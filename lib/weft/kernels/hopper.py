@@ -1,4 +1,4 @@
-"""FlashAttention-3 in Gluon: four versions forward, and a backward pass, for Hopper GPUs.
+"""FlashAttention-3 in Gluon: four versions forward, two ways backward, for Hopper GPUs.
 
 Tile order, for whoever wants to follow it. 64 queries belong to a warpgroup, 2 or 3 warpgroups to
 a block (widths 128 and 256, width 64). A piece of work is one head's tile of 128 or 192 queries;
