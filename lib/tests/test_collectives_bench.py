@@ -31,11 +31,16 @@ def test_both_were_timed_as_often(records):
 def test_bytes_on_the_wire_are_the_formulas_and_gloos_twice_that(records):
     record = records["collectives-bytes"]
     for op in OPS:
-        formula, ours, theirs = (record.result(op, who).value for who in ("formula", OURS, THEIRS))
+        formula, ours, theirs = (least(record.result(op, who)) for who in ("formula", OURS, THEIRS))
         assert formula < ours < 1.1 * formula  # headers, and two barriers
         assert formula < theirs
-    formula, theirs = (record.result("reduce_scatter", who).value for who in ("formula", THEIRS))
+    formula, theirs = (least(record.result("reduce_scatter", who)) for who in ("formula", THEIRS))
     assert theirs > 1.95 * formula
+
+
+def least(result):
+    """The smallest sample: on a busy machine TCP sends again what is acknowledged late."""
+    return min(result.samples)
 
 
 def test_without_networks_the_error_says_so(monkeypatch):

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch.distributed as dist
 
-from weft.run.meeting import meet
+from weft.run.meeting import meet, stay_until_all_are_connected
 
 
 @pytest.fixture
@@ -49,3 +49,29 @@ def test_a_rank_that_died_after_it_had_come_holds_nobody_up(served):
     served().set("weft/token/2", "of the dead")
     met(served, 3, late=(2,))
     met(served, 3, late=(0, 1))
+
+
+def test_nobody_leaves_before_all_are_connected(served):
+    left = []
+
+    def rank(r, seconds):
+        time.sleep(seconds)
+        stay_until_all_are_connected(served(), 3)
+        left.append((r, time.monotonic()))
+
+    threads = [threading.Thread(target=rank, args=(r, 0.0), daemon=True) for r in (0, 1)]
+    for thread in threads:
+        thread.start()
+    threads[0].join(0.3)
+    assert not left
+    last = time.monotonic()
+    rank(2, 0.0)
+    for thread in threads:
+        thread.join(20)
+    assert {r for r, _ in left} == {0, 1, 2} and min(at for _, at in left) >= last
+
+
+def test_who_waits_hears_of_a_rank_that_failed(served):
+    served().set("failed", "boom")
+    with pytest.raises(ConnectionError, match="failed before all were connected"):
+        stay_until_all_are_connected(served(), 2)

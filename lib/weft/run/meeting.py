@@ -11,6 +11,7 @@ from uuid import uuid4
 import torch.distributed as dist
 
 PAUSE = 0.01  # seconds between two looks at who has come
+FAILED = "failed"  # the key under which the first rank that fails says so
 
 
 def meet(store: dist.Store, rank: int, n: int) -> dist.Store:
@@ -35,3 +36,18 @@ def meet(store: dist.Store, rank: int, n: int) -> dist.Store:
                 store.set(f"weft/answer/{token}", name)
         time.sleep(PAUSE)
     return dist.PrefixStore(f"weft/{name}", store)
+
+
+def stay_until_all_are_connected(store: dist.Store, n: int) -> None:
+    """Return when all n ranks have called it, each with its connections made.
+
+    Who leaves sooner, because its work failed at once, breaks off the connecting of
+    the others. They would not only fail as well: torch numbers groups, counts one that
+    was not completed, and then looks for the next under a name that nobody else has.
+    ConnectionError where one has said that it failed.
+    """
+    store.add("connected", 1)
+    while store.add("connected", 0) < n:
+        if store.check([FAILED]):
+            raise ConnectionError("another rank failed before all were connected")
+        time.sleep(PAUSE)

@@ -38,7 +38,7 @@ from weft.plan.arguments import sizes
 from . import nursery, server
 from . import rank as rank_process
 from .job import Job, Outcome
-from .meeting import meet
+from .meeting import FAILED, meet, stay_until_all_are_connected
 
 try:
     import cloudpickle
@@ -437,6 +437,7 @@ def _call_here(
         store = dist.PrefixStore(str(_launches), _meeting_point(rank, n))
         try:
             world = _join(rank, n, local, backend, store, timeout)
+            stay_until_all_are_connected(store, n)
             value = _result(fn(world, *args))
             values: list[Any] = [None] * n
             dist.all_gather_object(values, value, group=world.group())
@@ -444,7 +445,7 @@ def _call_here(
         except BaseException as error:
             mine = rank_process.raised(rank, error)
             words = json.dumps([mine.rank, mine.kind, mine.cause, mine.detail])
-            first = Outcome(*json.loads(store.compare_set("failed", "", words)))
+            first = Outcome(*json.loads(store.compare_set(FAILED, "", words)))
             others = () if first.rank == rank else (mine,)
             raise RankFailed((first, *others), n) from None  # it holds the traceback
         finally:
