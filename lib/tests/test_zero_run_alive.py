@@ -83,7 +83,7 @@ def test_bytes_alive_are_the_formulas():
 
 def test_no_more_than_two_rows_of_gradients_and_two_units_at_a_time():
     def slow_ring(lane, op, row):
-        time.sleep(0.01)  # backward is faster than the wire
+        time.sleep(0.02)  # backward is faster than the wire, mostly: others use this machine too
         ring(lane, op, row)
 
     def watched(world, stage):
@@ -115,7 +115,11 @@ def test_no_more_than_two_rows_of_gradients_and_two_units_at_a_time():
         return watched(world, 2), watched(world, 3)
 
     ring = zero_lane.Lane.ring
-    assert launch(work, 3) == [((2, DEPTH, DEPTH), (2, 2, 0))] * 3
+    found = launch(work, 3)
+    for i, whole in ((0, (DEPTH, DEPTH)), (1, (2, 0))):  # stage 2, stage 3
+        rows = [rank[i][0] for rank in found]
+        assert set(rows) <= {1, 2} and max(rows) == 2
+        assert [rank[i][1:] for rank in found] == [whole] * 3
 
 
 def test_sending_begins_before_backward_has_ended():
