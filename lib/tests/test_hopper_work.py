@@ -50,6 +50,8 @@ def test_costs_are_the_tiles_that_somebody_sees(shape):
 def test_pieces_that_are_alike_go_round_in_turn():
     pieces = plan.order(5, 2, range(9))
     assert plan.deal(pieces, [3] * 9, 7) == plan.in_turn(pieces, 7)
+    nearly = plan.deal(pieces, [3 + 1e-9 * (tile == 4) for tile in range(9)], 7)
+    assert sorted(map(len, nearly)) == [6, 6, 6, 6, 7, 7, 7]
     assert plan.of_queries(640, 640, 3, 1, 128, 64, False, 4) == plan.in_turn(
         plan.order(3, 1, range(4, -1, -1)), 4
     )

@@ -69,6 +69,8 @@ def deal(pieces: Sequence[int], costs: Sequence[float], blocks: int) -> Hands:
     [[3, 0], [2, 1]]
     """
     (blocks,) = sizes(blocks=blocks)
+    if len(set(costs)) == 1:  # then whoever is free first is whose turn it is
+        return in_turn(pieces, blocks)
     hands: Hands = [[] for _ in range(blocks)]
     free = [(0.0, block) for block in range(blocks)]
     for piece in pieces:
