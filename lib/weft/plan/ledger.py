@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from weft.plan.pipeline import Action
+from weft.plan.schedule import Action, peer
 from weft.plan.timeline import LIVE, Span, Timeline
 
 
@@ -78,8 +78,6 @@ def _rank_waits(
 
 def _message_waits(timeline: Timeline, span: Span, now: float, posted: dict) -> Iterator[Wait]:
     """A blocking message: first until the other end has come to it, then its flight."""
-    from weft.plan.comm import peer
-
     other = peer(timeline.plan, span.action)
     met = posted[span.action.message, other].start
     met = min(max(met, now), max(span.end, now))

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from weft.plan.arguments import plain
-from weft.plan.pipeline import COMPUTE, Action, Plan, validate
+from weft.plan.schedule import COMPUTE, Action, Plan, naive, validate
 from weft.plan.timeline import Span, Timeline
 
 Duration = float | Sequence[float]
@@ -53,11 +53,7 @@ def simulate(
     c = check_duration("c", c)
     if sends == "buffered":
         return _buffered(plan, cost, c)
-    if not plan.lowered:
-        from weft.plan.comm import lower  # which orders its messages by this very simulation
-
-        plan = lower(plan, fuse=False)
-    return _rendezvous(plan, cost, c)
+    return _rendezvous(plan if plan.lowered else naive(plan), cost, c)
 
 
 def costs(plan: Plan, f: Duration, b: Duration, w: Duration) -> dict[str, list[float]]:

@@ -6,7 +6,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from weft.plan.pipeline import COMPUTE, Action, Plan
+from weft.plan.schedule import COMPUTE, Action, Plan
+from weft.plan.trace import perfetto
+
+LIVE = {"F": +1, "BW": -1, "W": -1}  # activations: one more per F, one less per BW or W
 
 
 class Span(NamedTuple):
@@ -82,24 +85,10 @@ class Timeline:
             peaks.append(peak)
         return tuple(peaks)
 
-    def _repr_html_(self) -> str:
-        from weft.plan.draw import svg
-
-        return svg(self)
-
     def to_perfetto(self, unit: float = 1.0) -> dict:
         """The timeline in Chrome's trace-event form: open the JSON in ui.perfetto.dev.
 
         One track per rank. One unit of the timeline's clock is shown as `unit` seconds; times
         are seconds unless told otherwise.
         """
-        from weft.plan.trace import perfetto
-
-        return perfetto(self, unit)
-
-
-LIVE = {
-    "F": +1,
-    "BW": -1,
-    "W": -1,
-}  # what an action adds to the activations that its rank holds
+        return perfetto(self.plan, self.spans, unit)

@@ -1,21 +1,23 @@
 """A timeline as a Chrome trace: tracks, slices, and arrows for the messages."""
 
-from weft.plan.timeline import Timeline
+from collections.abc import Sequence
+
+from weft.plan.schedule import Plan
 
 
-def perfetto(timeline: Timeline, unit: float = 1.0) -> dict:
-    """Trace events of a timeline, microseconds, one thread per rank.
+def perfetto(plan: Plan, spans: Sequence, unit: float = 1.0) -> dict:
+    """Trace events of a timeline's spans, microseconds, one thread per rank.
 
     Complete events ("X") are the actions. A flow ("s" to "f") leads from the action that made a
     tensor to the one on another rank that consumed it. Google, "Trace Event Format".
     """
-    plan, scale = timeline.plan, unit * 1e6
+    scale = unit * 1e6
     events = [{"name": "process_name", "ph": "M", "pid": 0, "args": {"name": plan.name}}]
     for rank in range(plan.p):
         name = {"name": f"rank {rank}"}
         events.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": rank, "args": name})
     made = {}
-    for span in timeline.spans:
+    for span in spans:
         kind, microbatch, stage = span.action
         events.append(
             {
@@ -31,7 +33,7 @@ def perfetto(timeline: Timeline, unit: float = 1.0) -> dict:
         )
         if span.computes and kind != "W":
             made[kind[0], stage, microbatch] = span
-    for span in timeline.spans:
+    for span in spans:
         events += _flow(span, made, plan, scale)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
