@@ -35,7 +35,7 @@
     return null;
   }
 
-  // As plan/draw_curves.py's value_words: three digits and a prefix.
+  // As draw/measured/curves.py's value_words: three digits and a prefix.
   function prefixed(value, unit) {
     const steps = unit === "s" && value < 0.9995
       ? [[1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]]

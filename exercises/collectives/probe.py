@@ -4,21 +4,19 @@ from pathlib import Path
 from types import FunctionType
 
 from weft.grade.worker import close, rank
-from weft.plan import collectives
-from weft.plan.collectives import Send, Steps
-from weft.plan.collectives_check import check
+from weft.plan.collectives import Send, Steps, check, steps
 
 RANKS = Path(__file__).with_name("ranks.py")
 
 
 def prepare() -> None:
     """Close what the exercises ask for, before the answers are imported."""
-    made = (thing for thing in vars(collectives).values() if isinstance(thing, FunctionType))
-    plans = (plan.__name__ for plan in made if plan.__module__ == collectives.__name__)
-    close(*(f"weft.plan.collectives:{name}" for name in plans))
+    made = (thing for thing in vars(steps).values() if isinstance(thing, FunctionType))
+    plans = (plan.__name__ for plan in made if plan.__module__ == steps.__name__)
+    close(*(f"weft.plan.collectives.steps:{name}" for name in plans))
     prices = "crossover", "seconds", "hierarchical_seconds"
-    close(*(f"weft.plan.collectives_price:{name}" for name in prices))
-    close("weft.plan.explore_collectives", "weft.run.collectives")
+    close(*(f"weft.plan.collectives.price:{name}" for name in prices))
+    close("weft.explore.collectives", "weft.run.collectives")
 
 
 def on_ranks(answers, n, lengths, seed):

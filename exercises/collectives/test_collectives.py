@@ -6,8 +6,7 @@ import importlib.util
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.collectives import hierarchical_all_reduce
-from weft.plan.collectives_price import pieces, seconds
+from weft.plan.collectives import hierarchical_all_reduce, pieces, seconds
 from weft.plan.hardware import Link
 
 SIZES = [1, 2, 3, 4, 5, 8]

@@ -6,8 +6,7 @@ import importlib.util
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.decode import bytes_per_token
-from weft.plan.decode_blocks import Blocks, CacheFull
+from weft.plan.decode import Blocks, CacheFull, bytes_per_token
 from weft.plan.shape import SHAPES
 
 BYTES, WHO = "Think: how many bytes", "Think: who gets which block"

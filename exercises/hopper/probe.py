@@ -4,8 +4,7 @@ import importlib.util
 import pkgutil
 import random
 
-from weft.plan.hopper import TILES, Kernel, kernel, load_row
-from weft.plan.sm import Hang, Step, play
+from weft.plan.hopper import TILES, Hang, Kernel, Step, kernel, load_row, play
 
 KINDS = ("S", "X", "R", "O", "done", "E", "turn", "pass")
 WIDE = TILES["bf16", 128, False]
@@ -16,8 +15,8 @@ def prepare() -> None:
     from weft.grade.worker import close
 
     names = "kernel load_row plain_row overlapped_row in_turns meeting_row work uses"
-    close(*(f"weft.plan.hopper:{name}" for name in names.split()))
-    close("weft.plan.hopper_predict", "weft.plan.draw_hopper", "weft.plan.explore_hopper")
+    close(*(f"weft.plan.hopper.schedule:{name}" for name in names.split()))
+    close("weft.plan.hopper.prediction", "weft.draw.hopper.schedule", "weft.explore.hopper")
     close(*_modules("weft.ref"), *_modules("weft.kernels"))
 
 

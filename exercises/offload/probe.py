@@ -28,13 +28,13 @@ def prepare() -> None:
 
     plans = "streamed step_time period ramp placed largest carried batch_for share_left trillion"
     close(*(f"weft.plan.offload:{name}" for name in plans.split()))
-    close(*(f"weft.plan.offload_places:{name}" for name in ("placed", "largest", "carried")))
-    close("weft.plan.offload_rates", "weft.plan.explore_offload", "weft.plan.memory_config:places")
-    close("weft.plan.draw_offload_places", "weft.plan.draw_offload_rates")
+    close(*(f"weft.plan.offload.places:{name}" for name in ("placed", "largest", "carried")))
+    close("weft.plan.offload.rates", "weft.explore.offload", "weft.plan.memory.config:places")
+    close("weft.draw.offload.places", "weft.draw.offload.rates")
     memory = "infinity", "efficiency", "bandwidth_for"
-    close(*(f"weft.plan.memory_infinity:{name}" for name in memory))
+    close(*(f"weft.plan.memory.zero_infinity:{name}" for name in memory))
     close(*(f"weft.plan.memory:{name}" for name in (*memory, "model_states")))
-    close(*(f"weft.run.{name}" for name in _modules("weft.run") if name.startswith("offload")))
+    close("weft.run.offload")
 
 
 def _modules(package: str) -> list[str]:

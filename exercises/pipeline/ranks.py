@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import mse_loss
 
-from weft.plan.comm import peer
+from weft.plan.schedule import peer
 
 
 class _Count(torch.autograd.Function):

@@ -6,9 +6,8 @@ import importlib.util
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.bubble import fraction
 from weft.plan.comm import lower
-from weft.plan.pipeline import Action, Plan, folded, interleaved, one_f_one_b
+from weft.plan.pipeline import Action, Plan, folded, fraction, interleaved, one_f_one_b
 
 SIZES = [(1, 1), (1, 3), (2, 1), (2, 2), (2, 5), (3, 2), (3, 4), (4, 8), (5, 7)]
 THINKING, THINNER = "Think: schedules as data", "Thinner stages"

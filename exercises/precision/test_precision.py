@@ -7,8 +7,7 @@ from math import inf, nan
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.precision import FORMATS, Format
-from weft.plan.precision_scale import Scale
+from weft.plan.precision import FORMATS, Format, Scale
 
 BITS, ROUND, SCALING = "Think: what a format holds", "Rounding", "The loss scale"
 CHANCE, ADAM = "Stochastic rounding", "Go fast: one pass over memory"

@@ -6,9 +6,7 @@ from pathlib import Path
 from weft.grade.worker import close, rank
 
 RANKS = Path(__file__).with_name("ranks.py")
-CLOSED = (
-    "zero zero_alive zero_overlap explore_zero explore_memory draw_zero memory memory_deepspeed"
-)
+CLOSED = "plan.zero explore.zero explore.memory draw.zero plan.memory run.zero"
 
 
 def warm() -> None:
@@ -19,8 +17,8 @@ def warm() -> None:
 
 def prepare() -> None:
     """Close what the exercises ask for, before the answers are imported."""
-    close(*(f"weft.plan.{name}" for name in CLOSED.split()))
-    close("weft.run.zero", "torch.distributed.fsdp", "torch.distributed.optim")
+    close(*(f"weft.{name}" for name in CLOSED.split()))
+    close("torch.distributed.fsdp", "torch.distributed.optim")
 
 
 def on_ranks(answers, n, stage, cases, seed):

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.collectives_price import pieces
+from weft.plan.collectives import pieces
 from weft.plan.zero import bucketed
 from weft.plan.zero import sent as planned
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from weft.kernels.gluon import (
+from weft.kernels.gluon.words import (  # fmt: skip
     TensorDescriptor,
     arrive,
     barriers,
@@ -19,7 +19,7 @@ from weft.kernels.gluon import (
     wgmma,
     wgmma_wait,
     workers,
-)  # fmt: skip
+)
 
 SIDE = 64  # of a tile
 

@@ -13,7 +13,7 @@ import torch
 from weft.bench import attention, decode_kernel, hopper, precision, roofline
 from weft.bench import record as records
 from weft.bench.record import Record
-from weft.plan.roofline import Work, operation
+from weft.plan.roofline.work import Work, operation
 
 CHIP = {"chip": "h200", "gpu": "a test", "gpus": 1, "driver": "0"}
 
@@ -44,8 +44,8 @@ def gpu_records(patch, committed: list[Record]) -> Iterator[Record]:
     for module in (attention, hopper):
         patch.setattr(module, "accepted", _everyone)
     patch.setattr(attention, "_flex", lambda *_: None)
-    patch.setattr(hopper.hopper_fp8, "quantize", lambda *_: None)
-    patch.setattr(hopper.hopper_fp8, "signs", lambda *_: None)
+    patch.setattr(hopper.fp8, "quantize", lambda *_: None)
+    patch.setattr(hopper.fp8, "signs", lambda *_: None)
     yield from attention.on_gpu(attention.CUDA, _silent, Count())
     yield from hopper.on_gpu(hopper.SIZES, _silent, Count())
     yield _decoding(patch)

@@ -4,7 +4,7 @@ import re
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from weft.plan.svg import measure
+from weft.draw.figure import measure
 
 SVG = "{http://www.w3.org/2000/svg}"
 PHONE = 360  # what a page of 390 pixels leaves

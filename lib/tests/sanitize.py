@@ -16,11 +16,13 @@ import torch
 from decode_cases import paged
 from torch import Tensor
 
-from weft.kernels import attention_fa1, attention_naive, decode, hopper, precision
-from weft.kernels.attention import attention
-from weft.ref.attention import attention as reference
+from weft.kernels import decode, precision
+from weft.kernels.attention import fa1, naive
+from weft.kernels.attention.face import attention
+from weft.kernels.hopper import faces as hopper
+from weft.ref.attention.exact import attention as reference
 from weft.ref.decode import paged_attention
-from weft.ref.precision import adam
+from weft.ref.precision.mixed import adam
 
 HALF, NAN = torch.bfloat16, float("nan")
 NEAR = 0.02  # relative error, root of the mean square; rounding to bf16 makes about 0.005
@@ -72,7 +74,7 @@ def run_attention_odd(device: str) -> None:
 
 def run_attention_versions(device: str) -> None:
     """The slower versions."""
-    for module in (attention_naive, attention_fa1):
+    for module in (naive, fa1):
         compared(module.__name__, module.attention, device, 35, 67, 1, 1, 32, 32, back=False)
 
 

@@ -9,8 +9,8 @@ import torch
 
 from weft.bench import attention as bench
 from weft.bench.attention import BEST, OURS, Sizes, accepted, compared, on_cpu, on_gpu
-from weft.kernels.attention import attention
-from weft.ref.attention import attention as reference
+from weft.kernels.attention.face import attention
+from weft.ref.attention.exact import attention as reference
 
 SMALL = Sizes((32, 64), hidden=32, widths=(16,), repeats=3, tile=32, interpreted=(16,))
 TINY = Sizes((8, 16), widths=(16,), tokens=16, hidden=32, repeats=2, square=32)

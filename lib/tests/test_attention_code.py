@@ -8,10 +8,11 @@ import triton
 
 from weft.bench import machine_code
 from weft.bench.record import read
-from weft.kernels import attention_fa1, attention_naive, compile_for
-from weft.kernels.attention import passes
-from weft.kernels.attention_tuned import SMALL, TARGETS, Tile, tile
-from weft.kernels.loops import hot, plain
+from weft.kernels import compile_for
+from weft.kernels.attention import fa1, naive
+from weft.kernels.attention.face import passes
+from weft.kernels.attention.tuned import SMALL, TARGETS, Tile, tile
+from weft.kernels.code.loops import hot, plain
 
 STREAMS = {"forward", "dq", "dkdv"}  # the passes in which tiles of one side stream past the other
 MENDS = {f"{name}_odd" for name in STREAMS}
@@ -83,13 +84,13 @@ def test_nothing_spills_at_the_other_widths_either(root):
 
 def test_warps_that_split_the_keys_exchange_what_warps_that_split_the_queries_do_not():
     ours = built("sm_80", "forward")["forward"]
-    (theirs,) = compile_for(attention_fa1.attention, "sm_80")
+    (theirs,) = compile_for(fa1.attention, "sm_80")
     assert theirs.spills <= SPILLED_FA1 and theirs.count("mma.sync") > 0
     assert theirs.count("STS") > ours.count("STS") and theirs.count("LDS") > ours.count("LDS")
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("listed", [passes, attention_fa1.passes, attention_naive.passes])
+@pytest.mark.parametrize("listed", [passes, fa1.passes, naive.passes])
 def test_passes_are_listed_for_every_type_and_width(listed, target):
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         for width in (16, 17, 64, 80, 128, 256):

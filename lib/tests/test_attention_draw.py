@@ -7,15 +7,15 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from pictures import SVG, parse, words
 
-from weft.plan import attention as plan
-from weft.plan import explore_attention as explore
-from weft.plan.attention_warps import shared
-from weft.plan.attention_work import operations
-from weft.plan.draw_attention import tiles_svg
-from weft.plan.draw_attention_orders import orders_svg
-from weft.plan.draw_attention_traffic import MEMORIES, moved, smooth, traffic_svg
-from weft.plan.draw_roofline import si
-from weft.plan.svg import measure
+from weft.draw.attention.orders import orders_svg
+from weft.draw.attention.tiles import tiles_svg
+from weft.draw.attention.traffic import MEMORIES, moved, smooth, traffic_svg
+from weft.draw.figure import measure
+from weft.draw.roofline import si
+from weft.explore import attention as explore
+from weft.plan.attention import tiling as plan
+from weft.plan.attention.warps import shared
+from weft.plan.attention.work import operations
 
 FORWARD, AT_WORK = "#56B4E9", "#F0E442"
 CASES = [  # T, S, tile_q, tile_k

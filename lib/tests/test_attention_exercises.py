@@ -3,7 +3,7 @@ of the zoo loses exactly what it must."""
 
 from graded import Exercises
 
-from weft.plan.attention import footprint, traffic
+from weft.plan.attention.tiling import footprint, traffic
 
 
 class TestAttention(Exercises):

@@ -9,15 +9,16 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from weft.kernels import attention_fa1, attention_launch, attention_naive
-from weft.kernels.attention import attention
-from weft.kernels.attention_tuned import Tile
-from weft.ref.attention import attention as reference
-from weft.ref.attention import merge
+from weft.kernels.attention import fa1, launch
+from weft.kernels.attention import naive as attention_naive
+from weft.kernels.attention.face import attention
+from weft.kernels.attention.tuned import Tile
+from weft.ref.attention.exact import attention as reference
+from weft.ref.attention.exact import merge
 
 VERSIONS = {
     "fa2": attention,
-    "fa1": attention_fa1.attention,
+    "fa1": fa1.attention,
     "naive": attention_naive.attention,
 }
 CUDA = torch.cuda.is_available()
@@ -35,7 +36,7 @@ def small_tiles(monkeypatch, request):
             "fa1": Tile(16, 32, 32, warps=2),
         }
         monkeypatch.setattr(
-            attention_launch, "tile", lambda target, name, *_: small.get(name, Tile(32, 32, 16))
+            launch, "tile", lambda target, name, *_: small.get(name, Tile(32, 32, 16))
         )
 
 

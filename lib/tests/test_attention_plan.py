@@ -7,18 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from weft.plan import attention as plan
-from weft.plan.attention_warps import shared
-from weft.plan.attention_work import operations
+from weft.plan.attention import tiling as plan
+from weft.plan.attention.warps import shared
+from weft.plan.attention.work import operations
 
 SIZES = [(1, 1), (1, 9), (9, 1), (5, 7), (7, 5), (12, 12), (13, 6), (6, 13), (16, 31)]
 TILES = [(1, 1), (1, 5), (4, 3), (3, 4), (5, 5), (16, 2), (40, 40)]
 by_tiles = pytest.mark.parametrize(("tile_q", "tile_k"), TILES)
 
 
-@pytest.mark.parametrize("name", ["attention", "attention_work", "attention_warps"])
+@pytest.mark.parametrize("name", ["tiling", "work", "warps"])
 def test_examples_in_docstrings(name):
-    result = doctest.testmod(import_module(f"weft.plan.{name}"))
+    result = doctest.testmod(import_module(f"weft.plan.attention.{name}"))
     assert result.attempted and not result.failed
 
 

@@ -11,11 +11,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.meter import Sram, SramOverflow, live
-from weft.plan.attention import backward_traffic, footprint, tiles, traffic
-from weft.plan.attention_work import operations
-from weft.ref import attention_tiled as tiled
-from weft.ref.attention import attention, merge
-from weft.ref.attention_tiled_backward import backward
+from weft.plan.attention.tiling import backward_traffic, footprint, tiles, traffic
+from weft.plan.attention.work import operations
+from weft.ref.attention import tiled as tiled
+from weft.ref.attention.exact import attention, merge
+from weft.ref.attention.tiled_backward import backward
 
 SHAPES = [  # B, T, S, H, G, K, V
     (1, 1, 1, 1, 1, 1, 1),
@@ -363,7 +363,7 @@ def test_only_naive_attention_keeps_the_matrix():
 
 
 class Counted(TorchDispatchMode):
-    """The FLOPs that run, sorted as weft.plan.attention_work sorts them."""
+    """The FLOPs that run, sorted as weft.plan.attention.work sorts them."""
 
     def __init__(self):
         super().__init__()

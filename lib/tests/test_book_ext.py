@@ -12,8 +12,8 @@ import pytest
 from book_site import ROOT, small_book
 
 from weft.bench.record import Record, Result
-from weft.plan.bubble import fraction
-from weft.plan.explore_pipeline import schedule
+from weft.explore.pipeline import schedule
+from weft.plan.pipeline.bubble import fraction
 
 PLAN = {"schedule": "gpipe", "p": 3, "m": 2}
 SLIDERS = """\
@@ -190,11 +190,11 @@ def test_explore_names_its_controls_for_everybody(good):
 def test_the_library_lies_beside_the_page_with_a_list(good):
     folder = good.folder / "_static" / "pylib"
     files = json.loads((folder / "files.json").read_text())["files"]
-    assert "weft/plan/simulate.py" in files and "states.py" in files
+    assert "weft/plan/simulate/engine.py" in files and "states.py" in files
     for name in files:
         assert (folder / name).is_file()
-    ours = (ROOT / "lib/weft/plan/simulate.py").read_bytes()
-    assert (folder / "weft/plan/simulate.py").read_bytes() == ours
+    ours = (ROOT / "lib/weft/plan/simulate/engine.py").read_bytes()
+    assert (folder / "weft/plan/simulate/engine.py").read_bytes() == ours
 
 
 def test_the_answer_to_a_guess_is_folded_and_not_in_the_question(good):

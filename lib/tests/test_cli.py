@@ -16,9 +16,9 @@ import pytest
 
 from weft import cli, terminal
 from weft import grade as grading
-from weft.plan.draw import svg, text
-from weft.plan.pipeline import SCHEDULES, interleaved, one_f_one_b
-from weft.plan.simulate import simulate
+from weft.draw.pipeline import svg, text
+from weft.plan.pipeline.schedules import SCHEDULES, interleaved, one_f_one_b
+from weft.plan.simulate.engine import simulate
 
 
 def weft(root, *arguments, **environment):
@@ -302,7 +302,7 @@ def test_a_place_that_cannot_be_written_is_found_out_before_the_work(
     monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "sealed")
     monkeypatch.setattr("weft.grade.check", work, raising=False)
     monkeypatch.setattr("weft.plan.simulate.simulate", work)
-    monkeypatch.setattr("weft.plan.search.search", work)
+    monkeypatch.setattr("weft.plan.pipeline.search.find.search", work)
     monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(bench=work))
     assert cli.main(arguments) == 2
     assert complaint in capsys.readouterr().err

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.plan import hopper
-from weft.plan.code_floor import Turn, alone, binding, ceiling, clocks
+from weft.plan.hopper import schedule as hopper
+from weft.plan.hopper.floor import Turn, alone, binding, ceiling, clocks
 
 # The kernel's tile of 128 queries and 128 keys: two products of 64 x 128 x 128 for each warpgroup.
 TILE = Turn(warps=8, issued=462, flops=4 * 64 * 128 * 128 / 4, exp=66, alu=106)

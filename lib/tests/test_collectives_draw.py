@@ -6,15 +6,15 @@ from collections import Counter
 import pytest
 from pictures import SVG, inside, parse, tips, told, words
 
-from weft.plan import collectives as plan
-from weft.plan import explore_collectives as explore
-from weft.plan.collectives import STEPS, seconds
-from weft.plan.collectives_boxes import BOXES
-from weft.plan.collectives_check import play
-from weft.plan.collectives_price import crossover
-from weft.plan.draw_collectives import PARTIAL, WHOLE, film_svg, step_svg
-from weft.plan.draw_collectives_boxes import CARD, GPU, SWITCH, box_svg
-from weft.plan.draw_collectives_times import binary, curves_svg, times_svg
+from weft.draw.collectives.boxes import CARD, GPU, SWITCH, box_svg
+from weft.draw.collectives.film import PARTIAL, WHOLE, film_svg, step_svg
+from weft.draw.collectives.times import binary, curves_svg, times_svg
+from weft.explore import collectives as explore
+from weft.plan.collectives import steps as plan
+from weft.plan.collectives.boxes import BOXES
+from weft.plan.collectives.price import crossover, seconds
+from weft.plan.collectives.steps import STEPS
+from weft.plan.collectives.verify import play
 from weft.plan.hardware import LINKS
 
 CASES = [(name, n) for name in STEPS for n in (1, 2, 3, 5)]

@@ -9,19 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.plan import collectives as plan
-from weft.plan.collectives import STEPS, Send, Steps, bus_factor, seconds, volume
-from weft.plan.collectives_boxes import BOXES, Cluster
-from weft.plan.collectives_check import begin, check, play
-from weft.plan.collectives_price import (
+from weft.plan.collectives import steps as plan
+from weft.plan.collectives.boxes import BOXES, Cluster
+from weft.plan.collectives.price import (
     ALGORITHMS,
     OPS,
+    bus_factor,
     cost,
     crossover,
     hierarchical_seconds,
     pieces,
+    seconds,
     sent,
+    volume,
 )
+from weft.plan.collectives.steps import STEPS, Send, Steps
+from weft.plan.collectives.verify import begin, check, play
 from weft.plan.hardware import LINKS, Link
 
 WIRE = Link("wire", bandwidth=2.0**20, latency=2.0**-7)  # exact in binary

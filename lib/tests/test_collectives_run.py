@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 
 from weft.meter import live, traffic
-from weft.plan import collectives as plan
-from weft.plan.collectives_price import pieces, sent
-from weft.run import collectives as ours
-from weft.run.world import launch
+from weft.plan.collectives import steps as plan
+from weft.plan.collectives.price import pieces, sent
+from weft.run.collectives import execute as ours
+from weft.run.world.launcher import launch
 
 REDUCE = {
     "sum": dist.ReduceOp.SUM,

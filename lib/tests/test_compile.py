@@ -10,7 +10,7 @@ import pytest
 
 import weft.kernels
 from weft.kernels import Compiled, Pass, compile_for
-from weft.kernels.compile import TARGETS
+from weft.kernels.code.compile import TARGETS
 
 TOY = '''
 """A product of two tiles, in a module that another process can import."""
@@ -49,7 +49,7 @@ sized.passes = lambda target, n=64: (one(N=n),)
 SWITCH = """
 import sys
 {before}
-from weft.kernels import compile
+from weft.kernels.code import compile
 from triton.language import zeros
 import triton, triton.language as tl
 print(type(tl.zeros).__name__, zeros is tl.zeros, type(tl.sum).__name__)

@@ -9,7 +9,7 @@ from weft.bench import decode, decode_kernel
 from weft.bench.decode import BLOCKS, NOTHING, ROWS, Rows, prefill_row, step_rows
 from weft.bench.decode_kernel import COPY, FIRST, OURS, Cache, Case
 from weft.nn.decode import Config, Decoder, PagedCache, generate
-from weft.plan.decode_blocks import CacheFull
+from weft.plan.decode.blocks import CacheFull
 
 SMALL = decode.Sizes(
     config=Config(layers=2, width=16, heads=4, kv_heads=2, vocab=19, seq=12),

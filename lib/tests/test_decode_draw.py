@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SVG, inside, parse, told
 
-from weft.plan import draw_decode, explore_decode
-from weft.plan.decode import bytes_per_token, mean_waste
-from weft.plan.decode_blocks import Blocks
-from weft.plan.decode_serve import MEMORIES, requests, serve
-from weft.plan.decode_share import parallel
-from weft.plan.draw_decode import HUES, memory_svg
-from weft.plan.draw_decode_bytes import bytes_svg
-from weft.plan.draw_decode_serve import leases_svg, shares_svg
-from weft.plan.shape import SHAPES, ModelShape
-from weft.plan.svg import percent
+from weft.draw.decode import blocks
+from weft.draw.decode.blocks import HUES, memory_svg
+from weft.draw.decode.bytes import bytes_svg
+from weft.draw.decode.serving import leases_svg, shares_svg
+from weft.draw.figure import percent
+from weft.explore import decode as explore_decode
+from weft.plan.decode.blocks import Blocks
+from weft.plan.decode.cache import bytes_per_token, mean_waste
+from weft.plan.decode.serving import MEMORIES, requests, serve
+from weft.plan.decode.sharing import parallel
+from weft.plan.shape.model import SHAPES, ModelShape
 
 
 def boxes(root, **wanted):
@@ -129,8 +130,8 @@ def test_tables_stand_in_the_order_of_the_tokens():
 
 def test_ten_sequences_keep_their_colours_apart_as_far_as_there_are_any():
     names = list("abcdefghij")
-    assert len({draw_decode.hue(names, n).hexadecimal for n in names[:8]}) == 8
-    assert draw_decode.hue(names, "i") == draw_decode.hue(names, "a")
+    assert len({blocks.hue(names, n).hexadecimal for n in names[:8]}) == 8
+    assert blocks.hue(names, "i") == blocks.hue(names, "a")
 
 
 # --- memories over time ---------------------------------------------------------------------------

@@ -3,8 +3,8 @@ of the zoo loses exactly what it must."""
 
 from graded import Exercises
 
-from weft.plan.decode import bytes_per_token
-from weft.plan.shape import SHAPES
+from weft.plan.decode.cache import bytes_per_token
+from weft.plan.shape.model import SHAPES
 
 
 class TestDecode(Exercises):
@@ -45,7 +45,7 @@ class TestDecode(Exercises):
             "    shape = ModelShape(layers, width, heads, 1, 1, kv_heads)\n"
             "    return bytes_per_token(shape, size), 0\n\n\n"
             "def allot(operations, count, block):\n"
-            "    from weft.plan.decode_blocks import Blocks\n"
+            "    from weft.plan.decode.blocks import Blocks\n"
             "    pool = Blocks(count, block)\n\n\n"
             "def paged(q, k_cache, v_cache, table, length, o, sram):\n"
             "    from weft.ref.decode import paged_attention\n\n\n"

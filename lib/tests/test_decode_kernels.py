@@ -9,7 +9,7 @@ from decode_cases import NAN, SCALES, WRONG, good, paged
 
 from weft.kernels import compile_for, decode
 from weft.kernels.decode import merge, paged_attention, partials, per_head
-from weft.ref.attention import attention
+from weft.ref.attention.exact import attention
 from weft.ref.decode import paged_attention as reference
 
 HALF = [torch.float16, torch.bfloat16]

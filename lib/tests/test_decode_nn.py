@@ -15,8 +15,8 @@ from weft.nn.decode import (
     prefill,
     step,
 )
-from weft.plan.decode_blocks import CacheFull
-from weft.plan.decode_serve import Request, serve
+from weft.plan.decode.blocks import CacheFull
+from weft.plan.decode.serving import Request, serve
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 VOCAB = 23

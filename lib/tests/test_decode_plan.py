@@ -20,13 +20,21 @@ from hypothesis.stateful import (
     rule,
 )
 
-from weft.plan import roofline
-from weft.plan.decode import bytes_per_token, intensity, mean_waste, sequences, splits, step, waste
-from weft.plan.decode_blocks import Blocks, CacheFull, Event
-from weft.plan.decode_schedule import Scheduler
-from weft.plan.decode_serve import MEMORIES, Request, requests, serve
-from weft.plan.decode_share import beam_search, parallel
-from weft.plan.shape import SHAPES, ModelShape
+from weft.plan.decode.blocks import Blocks, CacheFull, Event
+from weft.plan.decode.cache import (
+    bytes_per_token,
+    intensity,
+    mean_waste,
+    sequences,
+    splits,
+    step,
+    waste,
+)
+from weft.plan.decode.scheduler import Scheduler
+from weft.plan.decode.serving import MEMORIES, Request, requests, serve
+from weft.plan.decode.sharing import beam_search, parallel
+from weft.plan.roofline import work as roofline
+from weft.plan.shape.model import SHAPES, ModelShape
 
 # --- bytes and intensity --------------------------------------------------------------------------
 

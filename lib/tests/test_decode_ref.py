@@ -7,7 +7,7 @@ from decode_cases import NAN, SCALES, WRONG, good, paged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.ref.attention import attention
+from weft.ref.attention.exact import attention
 from weft.ref.decode import paged_attention
 
 

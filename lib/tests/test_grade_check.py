@@ -573,7 +573,7 @@ def test_a_probe_prepares_closes_and_measures_beside_the_answer(tmp_path):
         def cheat():
             return SCHEDULES["gpipe"](2, 2)
         def cheat_more():
-            from weft.plan.trace import perfetto
+            from weft.plan.simulate.trace import perfetto
     """
     home = write(tmp_path, tests, answers)
     (home / "probe.py").write_text(
@@ -581,7 +581,7 @@ def test_a_probe_prepares_closes_and_measures_beside_the_answer(tmp_path):
         from weft.grade.worker import close
 
         def prepare():
-            close("weft.plan.pipeline:gpipe", "weft.plan.trace")
+            close("weft.plan.pipeline:gpipe", "weft.plan.simulate.trace")
 
         def calls(answers, n):
             seen = []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.grade.data import dumps, loads
-from weft.plan.pipeline import Action, zb_v
+from weft.plan.pipeline.schedules import Action, zb_v
 
 ATOMS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 ATOMS |= st.binary() | st.fractions() | st.complex_numbers(allow_nan=False)

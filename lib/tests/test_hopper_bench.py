@@ -11,7 +11,7 @@ from weft.bench import attention as bench_attention
 from weft.bench import hopper as bench
 from weft.bench.attention import BEST, OURS, Sizes, accepted
 from weft.bench.hopper import EIGHT, JOBS, ROUNDED, SIXTEEN, VERSIONS, eight_bits, on_gpu
-from weft.ref.attention import attention as reference
+from weft.ref.attention.exact import attention as reference
 
 TINY = Sizes((8, 40), widths=(128,), tokens=40, hidden=256, repeats=2, square=32)
 
@@ -107,9 +107,9 @@ def test_eight_bits_are_compared_with_sixteen(records):
 
 
 def test_eight_bits_that_are_wrong_stop_the_benchmark(monkeypatch):
-    right = bench.hopper_fp8.attend
+    right = bench.fp8.attend
     monkeypatch.setattr(
-        bench.hopper_fp8, "attend", lambda *given: (right(*given)[0] * 1.1, right(*given)[1])
+        bench.fp8, "attend", lambda *given: (right(*given)[0] * 1.1, right(*given)[1])
     )
     with pytest.raises(AssertionError, match=r"FP8 is wrong by .* forward"):
         eight_bits(Watch(), TINY._replace(lengths=(40,)), 128)

@@ -6,8 +6,10 @@ import pytest
 
 from weft.bench import machine_code
 from weft.bench.record import read
-from weft.kernels import compile_for, hopper, hopper_fp8
-from weft.kernels.loops import hot, plain
+from weft.kernels import compile_for
+from weft.kernels.code.loops import hot, plain
+from weft.kernels.hopper import faces as hopper
+from weft.kernels.hopper import fp8
 
 SHARED = 227 * 1024  # bytes that a block of an H100 may have
 VERSIONS = {
@@ -15,7 +17,7 @@ VERSIONS = {
     "specialized": hopper.specialized,
     "pingpong": hopper.pingpong,
     "overlapped": hopper.attention,
-    "fp8": hopper_fp8.attention,
+    "fp8": fp8.attention,
 }
 KIND = " for sm_90 at width 128"
 
@@ -155,7 +157,7 @@ def test_another_target_is_refused(target):
         (hopper.attention, {"width": 96}, "width is 96, must be one of 64, 128, 256"),
         (hopper.pingpong, {"dtype": "fp32"}, "dtype is 'fp32', must be one of bf16, fp16"),
         (hopper.attention, {"version": "fa2"}, "version is 'fa2', must be one of simple, spec"),
-        (hopper_fp8.attention, {"width": 0}, "width is 0, must be one of 64, 128, 256"),
+        (fp8.attention, {"width": 0}, "width is 0, must be one of 64, 128, 256"),
     ],
 )
 def test_a_kind_that_there_is_not_is_refused(face, wrong, message):
@@ -172,7 +174,7 @@ def test_passes_are_listed_for_every_width(width, causal):
         for dtype in ("fp16", "bf16")
     ]
     lists += [hopper.simple.passes("sm_90", width=width, causal=causal)]
-    for listed in [*lists, hopper_fp8.passes("sm_90", width, causal)]:
+    for listed in [*lists, fp8.passes("sm_90", width, causal)]:
         for one in listed:
             assert {**one.signature, **one.constexprs}.keys() == set(one.function.arg_names)
             assert one.constexprs.get("CAUSAL", causal) == causal

@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 from pictures import SVG, inside, parse
 
-from weft.plan import draw_hopper as draw
-from weft.plan import explore_hopper as explore
-from weft.plan.hopper import POLICIES, SM, TILES, UNITS, Tile, work
+from weft.draw.hopper import schedule as draw
+from weft.explore import hopper as explore
+from weft.plan.hopper.schedule import POLICIES, SM, TILES, UNITS, Tile, work
 
 BF16 = TILES["bf16", 128, False]
 ODD = Tile(192, 80, warpgroups=3)

@@ -6,8 +6,8 @@ from math import ceil
 import pytest
 from graded import Exercises
 
-from weft.plan.hopper import SM, TILES, kernel
-from weft.plan.sm import play
+from weft.plan.hopper.schedule import SM, TILES, kernel
+from weft.plan.hopper.sm import play
 
 
 class TestHopper(Exercises):

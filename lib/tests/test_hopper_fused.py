@@ -24,10 +24,13 @@ from test_hopper_kernels import (  # noqa: F401 - two of them are fixtures
     untouched,
 )
 
-from weft.kernels import compile_for, gluon_interpreter, hopper, hopper_fused, hopper_launch
-from weft.kernels.gluon import fence, gl, jit, tma_add, tma_store_wait
-from weft.kernels.gluon_interpreter import Fault
-from weft.kernels.loops import hot
+from weft.kernels import compile_for
+from weft.kernels.code.loops import hot
+from weft.kernels.gluon import interpreter
+from weft.kernels.gluon.interpreter import Fault
+from weft.kernels.gluon.words import fence, gl, jit, tma_add, tma_store_wait
+from weft.kernels.hopper import dqdkdv, launch
+from weft.kernels.hopper import faces as hopper
 
 CASES = [  # T, S, H, G, K, causal, dtype, B
     Case(140, 200, 2, 1, 64, True, BRAIN),
@@ -121,7 +124,7 @@ def test_what_is_wrong_is_said_and_so_is_a_width_that_it_has_not():
 def test_none_of_its_words_is_one_too_many(word, complaint, K, monkeypatch):
     case = Case(200, 150, 1, 1, K, True, HALF)
     arguments = tensors(case)
-    monkeypatch.setattr(hopper_fused, word, SILENT.get(word, nothing))
+    monkeypatch.setattr(dqdkdv, word, SILENT.get(word, nothing))
     with pytest.raises((Fault, AssertionError)) as caught:
         for _ in range(4):
             ours = answers(hopper.fused, *arguments, True)
@@ -160,7 +163,7 @@ class Unfair(random.Random):
 @pytest.mark.parametrize("slow", ["warps 0", *(f"workers {i}" for i in range(1, 5))])
 @pytest.mark.parametrize("K", [64, 128])
 def test_it_is_right_however_slow_one_group_of_warps_is(slow, K, monkeypatch):
-    monkeypatch.setattr(gluon_interpreter.random, "Random", Unfair)
+    monkeypatch.setattr(interpreter.random, "Random", Unfair)
     monkeypatch.setattr(Unfair, "slow", slow)
     case = Case(200, 130, 1, 1, K, True, HALF)
     arguments = tensors(case)
@@ -180,11 +183,11 @@ def test_it_is_right_however_slow_one_group_of_warps_is(slow, K, monkeypatch):
 )
 def test_a_single_wait_that_is_left_out_is_found(slow, function, line, monkeypatch):
     """Each of the waits in the kernel's own text, if who is waited for is slow, or at random."""
-    monkeypatch.setattr(gluon_interpreter.random, "Random", Unfair)
+    monkeypatch.setattr(interpreter.random, "Random", Unfair)
     monkeypatch.setattr(Unfair, "slow", slow)
-    kernel = getattr(hopper_fused, function)
+    kernel = getattr(dqdkdv, function)
     assert kernel.src.count(line) == 1
-    names = dict(vars(hopper_fused))
+    names = dict(vars(dqdkdv))
     exec(kernel.src.replace(line, "pass"), names)
     monkeypatch.setattr(kernel, "fn", names[function])
     case = Case(300 if slow else 70, 130, 1, 1, 128, True, HALF)
@@ -210,11 +213,11 @@ def test_an_addition_adds_and_what_lies_outside_is_left_alone():
     y = torch.arange(24.0).view(24, 1).expand(24, 40).contiguous()
     right = y.clone()
     right[16:, :32] += 1.5
-    desc = hopper_launch.described(y, 0, [16, 32])
-    gluon_interpreter.run(spread, 3, (16, desc), seed=1, FENCED=True)
+    desc = launch.described(y, 0, [16, 32])
+    interpreter.run(spread, 3, (16, desc), seed=1, FENCED=True)
     assert torch.equal(y, right)
     with pytest.raises(Fault, match="no fence"):
-        gluon_interpreter.run(spread, 1, (16, desc), FENCED=False)
+        interpreter.run(spread, 1, (16, desc), FENCED=False)
 
 
 # --- machine code ---------------------------------------------------------------------------------

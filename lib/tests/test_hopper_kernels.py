@@ -17,20 +17,15 @@ import hopper_faults as faults
 import pytest
 import torch
 
-from weft.kernels import (
-    gluon_interpreter,
-    hopper,
-    hopper_dkdv,
-    hopper_dq,
-    hopper_fp8,
-    hopper_launch,
-    hopper_overlapped,
-    hopper_specialized,
-)
-from weft.kernels.gluon_interpreter import Deadlock, Fault
-from weft.plan.hopper import KERNEL_TILES, Tile
+from weft.kernels.gluon import interpreter
+from weft.kernels.gluon.interpreter import Deadlock, Fault
+from weft.kernels.hopper import dkdv as hopper_dkdv
+from weft.kernels.hopper import dq as hopper_dq
+from weft.kernels.hopper import faces as hopper
+from weft.kernels.hopper import fp8, launch, v2_specialized, v4_overlapped
+from weft.plan.hopper.schedule import KERNEL_TILES, Tile
 from weft.ref import hopper as twin
-from weft.ref.attention import attention as reference
+from weft.ref.attention.exact import attention as reference
 
 VERSIONS = {
     "simple": hopper.simple,
@@ -48,7 +43,7 @@ def on_a_cpu(monkeypatch, request):
     """Interpret, in the same order of events every time; but natively where a GPU is asked for."""
     if not request.node.get_closest_marker("gpu"):
         monkeypatch.setenv("TRITON_INTERPRET", "1")
-        monkeypatch.setattr(hopper_launch, "SEEDS", itertools.count())
+        monkeypatch.setattr(launch, "SEEDS", itertools.count())
 
 
 class Case(NamedTuple):
@@ -185,7 +180,7 @@ def test_rows_that_see_nothing_are_zero_and_give_nothing_back():
 def test_two_runs_in_another_order_of_events_give_the_same_bits():
     arguments = tensors(Case(140, 270, 2, 1, 64, True, BRAIN))
     runs = [answers(hopper.attention, *arguments, True) for _ in range(2)]
-    assert next(hopper_launch.SEEDS) == 8  # each of four kernels drew one for either run
+    assert next(launch.SEEDS) == 8  # each of four kernels drew one for either run
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
 
 
@@ -229,14 +224,14 @@ def apart(x, layout):
     return x[:, :1].expand_as(x)  # "one row for all"
 
 
-@pytest.mark.parametrize("face", [hopper.attention, hopper.simple, hopper_fp8.attention])
+@pytest.mark.parametrize("face", [hopper.attention, hopper.simple, fp8.attention])
 @pytest.mark.parametrize("layout", ["heads first", "in a margin", "misaligned", "one row for all"])
 def test_strides_and_margins_do_not_matter(layout, face):
     q, k, v, do, dlse = tensors(Case(9, 20, 2, 1, 64, True, HALF, 2))
     moved = [apart(x, layout) for x in (q, k, v, do)]
     still = [x.contiguous() for x in moved]
     if layout == "in a margin":
-        assert not any(x.is_contiguous() or hopper_launch.aligned(x) is not x for x in moved)
+        assert not any(x.is_contiguous() or launch.aligned(x) is not x for x in moved)
     if face is hopper.attention:
         got, right = (answers(face, *x, dlse, True) for x in (moved, still))
     else:
@@ -279,7 +274,7 @@ def test_all_of_the_result_is_written_and_nothing_beside_it(version, rooms):
 
 def test_fp8_writes_all_of_the_result_and_nothing_beside_it(rooms):
     q, k, v, *_ = tensors(Case(67, 70, 2, 1, 64, True, HALF))
-    o, lse = hopper_fp8.attention(q, k, v, causal=True, lse=True)
+    o, lse = fp8.attention(q, k, v, causal=True, lse=True)
     assert len(rooms) == 2 and untouched(rooms) and o.isfinite().all() and lse.isfinite().all()
 
 
@@ -315,7 +310,7 @@ def good(**changed):
     return {name: torch.zeros(size, dtype=HALF) for name, size in sizes.items()} | changed
 
 
-@pytest.mark.parametrize("face", [*VERSIONS.values(), hopper_fp8.attention])
+@pytest.mark.parametrize("face", [*VERSIONS.values(), fp8.attention])
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -346,7 +341,7 @@ def test_every_version_says_what_is_wrong(face, wrong, message):
 
 def test_without_interpreter_or_gpu_it_says_what_it_needs(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    for face in (hopper.attention, hopper_fp8.attention):
+    for face in (hopper.attention, fp8.attention):
         with pytest.raises(
             ValueError, match=r"q is on cpu, must be on a Hopper GPU .* TRITON_INTERPRET"
         ):
@@ -364,15 +359,15 @@ EIGHT = [
 
 
 def eight_bit_tile(K):
-    return Tile(K, hopper_fp8.KEYS[K], stages=hopper_fp8.STAGES[K], dtype="fp8")
+    return Tile(K, fp8.KEYS[K], stages=fp8.STAGES[K], dtype="fp8")
 
 
 @pytest.mark.parametrize("case", EIGHT, ids=str)
 def test_eight_bits_are_what_the_twin_makes_of_them(case):
     """Sums differ in their last bits, so now and then a weight is rounded to its neighbour."""
     q, k, v, *_ = tensors(case)
-    o, lse = hopper_fp8.attention(q, k, v, case.causal, lse=True)
-    signs = hopper_fp8.signs(case.K)
+    o, lse = fp8.attention(q, k, v, case.causal, lse=True)
+    signs = fp8.signs(case.K)
     right, right_lse = twin.attention_fp8(
         q, k, v, case.causal, lse=True, tile=eight_bit_tile(case.K), signs=signs
     )
@@ -393,7 +388,7 @@ def test_numbers_that_eight_bits_have_come_out_as_they_should():
     q, k = torch.zeros(1, T, 1, K).half(), torch.zeros(1, S, 1, K).half()
     v = torch.randint(-7, 8, (1, S, 1, K), generator=torch.Generator().manual_seed(0)).half()
     v[:, ::5, :, 0] = 7.0  # 448 / 64, so that scales are powers of two
-    o = hopper_fp8.attention(q, k, v)
+    o = fp8.attention(q, k, v)
     torch.testing.assert_close(o[:, 0], v.float().mean(1).half(), rtol=1e-3, atol=0)
     assert torch.equal(o, o[:, :1].expand_as(o))
 
@@ -401,19 +396,19 @@ def test_numbers_that_eight_bits_have_come_out_as_they_should():
 def test_rounding_by_tiles_is_the_twins():
     x = torch.randn(2, 300, 3, 64, generator=torch.Generator().manual_seed(0))
     x[0, :130, 1] = 0
-    x8, by = hopper_fp8.by_tiles(x, 128)
+    x8, by = fp8.by_tiles(x, 128)
     right8, right_by = twin.quantized(x.transpose(1, 2), 128)
     assert torch.equal(x8.float(), right8.transpose(1, 2).float())
     right_by[0, 1, :128] = x.max() * 2**-30 / 448  # of zeros any will do
     torch.testing.assert_close(by.repeat_interleave(128, -1)[..., :300], right_by[..., 0])
-    signs = hopper_fp8.signs(64)
-    assert torch.equal(hopper_fp8.incoherent(x, signs), twin.incoherent(x, signs))
-    assert sorted(hopper_fp8.KEY_ORDER) == list(range(16))
+    signs = fp8.signs(64)
+    assert torch.equal(fp8.incoherent(x, signs), twin.incoherent(x, signs))
+    assert sorted(fp8.KEY_ORDER) == list(range(16))
 
 
 def test_values_lie_transposed_in_the_order_of_the_weights():
     v8 = torch.arange(21.0).expand(1, 1, 2, 21).permute(0, 3, 1, 2).to(torch.float8_e4m3fn)
-    lying = hopper_fp8.transposed(v8)
+    lying = fp8.transposed(v8)
     assert lying.shape == (1, 1, 2, 32)
     order = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]
     assert lying[0, 0, 1, :16].tolist() == v8[0, order, 0, 1].tolist()
@@ -424,7 +419,7 @@ def test_tiles_of_very_different_size_do_not_overflow():
     q, k, v, *_ = tensors(Case(60, 260, 1, 1, 128, False, BRAIN))
     v[:, :128] *= 1e-30
     v[:, 128:256] *= 1e30
-    o = hopper_fp8.attention(q, k, v)
+    o = fp8.attention(q, k, v)
     exact = reference(q.double(), k.double(), v.double())
     assert o.isfinite().all() and (o - exact).norm() < 0.06 * exact.norm()
 
@@ -432,9 +427,9 @@ def test_tiles_of_very_different_size_do_not_overflow():
 def test_eight_bits_have_no_gradient():
     q, k, v = good().values()
     with pytest.raises(ValueError, match="k requires a gradient, must not"):
-        hopper_fp8.attention(q, k.requires_grad_(), v)
+        fp8.attention(q, k.requires_grad_(), v)
     with torch.no_grad():
-        assert not hopper_fp8.attention(q, k, v).any()
+        assert not fp8.attention(q, k, v).any()
 
 
 # --- the interpreter sees what goes wrong ---------------------------------------------------------
@@ -446,7 +441,7 @@ def test_kernels_that_keep_the_rules_are_right_in_any_order_of_events(seed):
         (faults.double, faults.doubling()),
         (faults.multiply, faults.multiplying()),
     ):
-        gluon_interpreter.run(kernel, 1, args, seed, MISTAKE="none")
+        interpreter.run(kernel, 1, args, seed, MISTAKE="none")
         assert torch.equal(got, right)
 
 
@@ -475,7 +470,7 @@ def test_a_kernel_that_breaks_a_rule_is_caught(mistake, complaint):
     heard, (args, *_) = [], faults.doubling()
     for seed in range(20):
         try:
-            gluon_interpreter.run(faults.double, 1, args, seed, MISTAKE=mistake)
+            interpreter.run(faults.double, 1, args, seed, MISTAKE=mistake)
         except Fault as fault:
             heard.append(fault)
     assert len(heard) >= 10 and any(re.search(complaint, str(fault)) for fault in heard)
@@ -495,7 +490,7 @@ def test_a_kernel_that_breaks_a_rule_is_caught(mistake, complaint):
 def test_a_product_that_is_not_waited_for_is_caught(mistake, complaint):
     args, *_ = faults.multiplying()
     with pytest.raises(Fault, match=complaint):
-        gluon_interpreter.run(faults.multiply, 1, args, MISTAKE=mistake)
+        interpreter.run(faults.multiply, 1, args, MISTAKE=mistake)
 
 
 def test_a_fault_stops_all_threads_and_says_where():
@@ -504,7 +499,7 @@ def test_a_fault_stops_all_threads_and_says_where():
     before = threading.active_count()
     args, *_ = faults.doubling()
     with pytest.raises(Deadlock) as caught:
-        gluon_interpreter.run(faults.double, 3, args, MISTAKE="does not release")
+        interpreter.run(faults.double, 3, args, MISTAKE="does not release")
     assert str(caught.value).startswith("program 0: ")
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.daemon:
@@ -529,11 +524,11 @@ def nothing(*_, **__):
 @pytest.mark.parametrize(
     ("module", "word", "complaint"),
     [
-        (hopper_overlapped, "release", "for phase 0 of barrier"),
-        (hopper_overlapped, "hand_over", "for phase . of barrier"),
-        (hopper_overlapped, "filled", "before it has landed"),
-        (hopper_specialized, "fence", "no fence"),
-        (hopper_specialized, "tma_store_wait", "writes buffer . *while a store|are under way"),
+        (v4_overlapped, "release", "for phase 0 of barrier"),
+        (v4_overlapped, "hand_over", "for phase . of barrier"),
+        (v4_overlapped, "filled", "before it has landed"),
+        (v2_specialized, "fence", "no fence"),
+        (v2_specialized, "tma_store_wait", "writes buffer . *while a store|are under way"),
         (hopper_dq, "release", "for phase 0 of barrier"),
         (hopper_dkdv, "fence", "no fence"),
         (hopper_dkdv, "arrive", "for phase 0 of barrier"),
@@ -581,7 +576,7 @@ def test_on_a_gpu_it_is_attention_and_gives_the_same_bits_twice(case, version):
 @pytest.mark.parametrize("case", [*EIGHT, *LARGE], ids=str)
 def test_on_a_gpu_eight_bits_are_near(case):
     q, k, v, *_ = tensors(case, "cuda")
-    (o, lse), (again, _) = (hopper_fp8.attention(q, k, v, case.causal, lse=True) for _ in range(2))
+    (o, lse), (again, _) = (fp8.attention(q, k, v, case.causal, lse=True) for _ in range(2))
     exact, exact_lse = reference(q.double(), k.double(), v.double(), case.causal, lse=True)
     seen = exact_lse.isfinite()
     assert torch.equal(o, again) and not o[~seen].any()
@@ -597,7 +592,7 @@ def test_a_hundred_runs_at_full_load_give_the_same_bits(version, K):
     """A race shows now and then, and a barrier that is wrong may hang on the hundredth run only."""
     q, k, v, do, dlse = tensors(Case(1999, 2111, 2048 // K, 2, K, True, BRAIN, 4), "cuda")
     if version == "fp8":
-        runs = (hopper_fp8.attention(q, k, v, True, lse=True) for _ in range(100))
+        runs = (fp8.attention(q, k, v, True, lse=True) for _ in range(100))
     else:
         runs = (answers(VERSIONS[version], q, k, v, do, dlse, True) for _ in range(100))
     first = next(runs)

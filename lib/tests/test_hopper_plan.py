@@ -9,7 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from weft.plan.hopper import (
+from weft.plan.hopper.prediction import SUSTAINED, clock, costs, keys_of, predict, unoverlapped
+from weft.plan.hopper.published import ABLATION, BARS, FP8, H200, Published
+from weft.plan.hopper.schedule import (
     KERNEL_TILES,
     POLICIES,
     SM,
@@ -25,9 +27,7 @@ from weft.plan.hopper import (
     uses,
     work,
 )
-from weft.plan.hopper_predict import SUSTAINED, clock, costs, keys_of, predict, unoverlapped
-from weft.plan.hopper_published import ABLATION, BARS, FP8, H200, Published
-from weft.plan.sm import Hang, Step, Use, play
+from weft.plan.hopper.sm import Hang, Step, Use, play
 
 COUNTS = [(1,), (2,), (5,), (1, 1), (3, 1, 4)]
 BF16 = TILES["bf16", 128, False]

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.bench.hopper_rmse import outliers, rmse
-from weft.plan.hopper import KERNEL_TILES, Tile
+from weft.plan.hopper.schedule import KERNEL_TILES, Tile
 from weft.ref import hopper
-from weft.ref.attention import attention
+from weft.ref.attention.exact import attention
 from weft.ref.hopper import attention_fp8, hadamard, incoherent, quantized, standard
 
 SMALL = Tile(16, 32, warpgroups=1)  # 64 queries, 32 keys
@@ -125,7 +125,7 @@ def test_what_is_not_finite_goes_where_the_maths_puts_it(value):
 
 
 def test_the_kernel_tiles_are_the_kernels():
-    from weft.kernels.hopper import TILINGS
+    from weft.kernels.hopper.faces import TILINGS
 
     ours = {K: (t.keys, t.stages, t.warpgroups) for K, t in KERNEL_TILES.items()}
     assert ours == {K: (t.keys, t.stages, t.groups) for K, t in TILINGS.items()}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import inside, parse, told, words
 
-from weft.plan import hopper_work as plan
-from weft.plan.draw_hopper_work import loads_svg
+from weft.draw.hopper.tile_scheduler import loads_svg
+from weft.plan.hopper import tile_scheduler as plan
 
 SHAPES = st.tuples(
     st.integers(1, 700), st.integers(1, 700), st.integers(1, 7), st.integers(1, 4),

@@ -1,6 +1,7 @@
-"""Who may import whom: DESIGN.md's arrows, read from the source with ast, nothing imported.
+"""Who may import whom, read from the source with ast, nothing imported.
 
-The rules are a table and two functions, so that each can be watched failing on a made-up tree.
+A row of the house is a topic of the book, a column a layer of the library. The rules are tables
+and functions from a tree to complaints, so that each can be watched failing on a made-up tree.
 """
 
 import ast
@@ -13,22 +14,39 @@ from pathlib import Path
 import pytest
 
 LAYERS = {  # layer -> the layers of weft that it may import, itself apart
+    "process": set(),
     "plan": set(),
+    "draw": {"plan"},
+    "explore": {"plan", "draw"},
     "ref": {"plan"},
     "kernels": {"plan"},
     "nn": {"plan", "ref"},
-    "run": {"plan", "ref", "nn", "meter"},
     "meter": set(),
-    "grade": {"plan", "meter"},
-    "bench": {"plan", "ref", "kernels", "nn", "run", "meter"},
+    "run": {"process", "plan", "ref", "nn", "meter"},
+    "grade": {"process", "plan", "meter"},
+    "bench": {"process", "plan", "draw", "explore", "ref", "kernels", "nn", "run", "meter"},
     "doctor": {"plan", "run"},
     "terminal": set(),
-    "cli": {"plan", "run", "grade", "bench", "doctor", "terminal"},
+    "cli": {"plan", "draw", "run", "grade", "bench", "doctor", "terminal"},
     "__main__": {"cli"},
     "__init__": set(),
 }
+SHARED = {  # layers whose entries are topics -> what else they hold, which several topics share
+    "plan": {"arguments", "comm", "hardware", "memory", "schedule", "shape", "simulate"},
+    "draw": {"figure", "measured", "memory"},
+    "explore": {"box", "memory"},
+    "ref": set(),
+    "kernels": {"code", "gluon", "interpret"},
+    "nn": {"transformer"},
+    "run": {"train", "world"},
+    "bench": {"goals", "jobs", "machine_code", "record"}
+    | {"decode_kernel", "hopper_rmse", "offload_disk", "pipeline_search", "zero_bytes"},
+}
 OUTSIDE = {  # layer -> what it may import from outside weft and the standard library; else anything
+    "process": set(),
     "plan": set(),
+    "draw": set(),
+    "explore": set(),
     "ref": {"torch"},
     "kernels": {"torch", "triton"},
     "nn": {"torch"},
@@ -40,6 +58,7 @@ OUTSIDE = {  # layer -> what it may import from outside weft and the standard li
     "__init__": set(),
     "__main__": set(),
 }
+LIGHT = ("process", "plan", "draw", "explore")  # they need Python alone
 COMMUNICATES = {"run", "meter", "bench"}
 TOUCHES_THE_WORLD = {  # parts of the standard library that a plan, which computes, has no use for
     "asyncio", "ctypes", "http", "io", "mmap", "multiprocessing", "os", "pathlib", "shutil",
@@ -118,6 +137,91 @@ def objection(layer: str, name: str) -> str | None:
     return None
 
 
+def entries(layer: Path) -> set[str]:
+    """What `ls` of a layer shows: the names of its modules and packages."""
+    found = {p.name.removesuffix(".py") for p in layer.iterdir() if p.suffix in ("", ".py")}
+    return found - {"__init__", "__pycache__"}
+
+
+def strangers(source: Path, stems: set[str]) -> list[str]:
+    """What lies in a layer's folder and is neither a topic of the book nor shared by several."""
+    return [
+        f"{layer}/{name} is neither a chapter nor in that layer's short list"
+        for layer, shared in SHARED.items()
+        if (source / layer).is_dir()
+        for name in sorted(entries(source / layer) - stems - shared)
+    ]
+
+
+def handed_on(package: Path) -> set[str]:
+    """The names in a package's `__all__`."""
+    for node in ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def through_walls(source: Path) -> list[str]:
+    """Imports that reach into another topic's package instead of through its front door.
+
+    A file may import from the packages of its own topic, in every layer, as it likes. From any
+    other package it takes what `__all__` hands on, or a package inside it.
+    """
+    lines = []
+    for path in sorted(source.rglob("*.py")):
+        inside = path.relative_to(source)
+        topic = inside.parts[1].removesuffix(".py") if len(inside.parts) > 1 else None
+        for line, name in imported(path, ".".join(["weft", *inside.parent.parts])):
+            _, *parts = name.split(".")
+            if len(parts) < 3 or parts[0] not in SHARED or parts[1] == topic:
+                continue
+            door = source.joinpath(*parts[:2])
+            rest = parts[2:]
+            while rest and (door / rest[0]).is_dir():
+                door, rest = door / rest[0], rest[1:]
+            if door.is_dir() and rest and (len(rest) > 1 or rest[0] not in handed_on(door)):
+                lines.append(f"{inside.as_posix()}:{line} imports {name}, past the front door")
+    return lines
+
+
+def circles(source: Path) -> list[list[str]]:
+    """Modules that import each other, lazily or not: every strongly connected group of them."""
+    module = {}
+    for path in sorted(source.rglob("*.py")):
+        parts = ["weft", *path.relative_to(source).with_suffix("").parts]
+        module[".".join(parts).removesuffix(".__init__")] = path
+    arrows = {}
+    for name, path in module.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        ends = {end for _, end in imported(path, package)}
+        ends = {end if end in module else end.rpartition(".")[0] for end in ends}
+        arrows[name] = sorted((ends & set(module)) - {name})
+    return [sorted(group) for group in connected(arrows) if len(group) > 1]
+
+
+def connected(arrows: dict[str, list[str]]) -> list[list[str]]:
+    """Tarjan's strongly connected components."""
+    number, low, stack, groups = {}, {}, [], []
+
+    def visit(node: str) -> None:
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for end in arrows[node]:
+            if end not in number:
+                visit(end)
+            if end in stack:
+                low[node] = min(low[node], low[end])
+        if low[node] == number[node]:
+            at = stack.index(node)
+            groups.append(stack[at:])
+            del stack[at:]
+
+    for node in arrows:
+        if node not in number:
+            visit(node)
+    return groups
+
+
 def project_text(root: Path) -> list[Path]:
     """The text files of the tree that people wrote: what git tracks or would."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
@@ -154,6 +258,87 @@ def test_every_layer_is_in_the_tables(root):
     assert found == set(LAYERS)
 
 
+def test_a_layer_lists_the_chapters(root, stems):
+    assert strangers(root / "lib" / "weft", stems) == []
+
+
+def test_what_is_shared_is_there(root):
+    source = root / "lib" / "weft"
+    assert {layer: SHARED[layer] - entries(source / layer) for layer in SHARED} == {
+        layer: set() for layer in SHARED
+    }
+
+
+def test_topics_meet_at_their_front_doors(root):
+    assert through_walls(root / "lib" / "weft") == []
+
+
+def test_nothing_imports_itself_in_a_circle(root):
+    assert circles(root / "lib" / "weft") == []
+
+
+def test_a_front_door_names_what_it_hands_on(root):
+    for init in sorted((root / "lib" / "weft").rglob("__init__.py")):
+        inside = [line for line in init.read_text(encoding="utf-8").splitlines() if line]
+        package = init.parent.relative_to(root / "lib").as_posix()
+        if any(line.startswith("from weft") for line in inside):
+            assert handed_on(init.parent), f"{package} imports and hands on nothing"
+
+
+@pytest.fixture(scope="module")
+def stems(root) -> set[str]:
+    """The topics of the book: its chapters, by file name."""
+    text = (root / "_toc.yml").read_text(encoding="utf-8")
+    return set(re.findall(r"file: book/(\w+)$", text, flags=re.MULTILINE))
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_stranger_in_a_layer_is_named(tmp_path):
+    source = tree(tmp_path, {"plan/zero.py": "", "plan/zero_alive.py": "", "run/world.py": ""})
+    assert strangers(source, {"zero"}) == [
+        "plan/zero_alive is neither a chapter nor in that layer's short list"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("importer", "text", "past"),
+    [
+        ("plan/offload.py", "from weft.plan.zero.kept import alive", True),
+        ("plan/offload.py", "from weft.plan.zero import kept", True),
+        ("run/offload/store.py", "import weft.plan.zero.kept", True),
+        ("cli/draw.py", "from weft.plan.zero.kept import alive", True),
+        ("plan/offload.py", "from weft.plan.zero import alive", False),
+        ("plan/offload.py", "from weft.plan import zero", False),
+        ("plan/offload.py", "from weft.plan.zero.inner import alive", False),
+        ("run/zero/wrap.py", "from weft.plan.zero.kept import alive", False),
+    ],
+)
+def test_who_goes_past_a_front_door_is_named(tmp_path, importer, text, past):
+    files = {
+        "plan/zero/__init__.py": "from weft.plan.zero.kept import alive\n__all__ = ['alive']",
+        "plan/zero/kept.py": "alive = 1",
+        "plan/zero/inner/__init__.py": "alive = 1\n__all__ = ['alive']",
+        importer: text,
+    }
+    assert bool(through_walls(tree(tmp_path, files))) is past
+
+
+def test_a_circle_is_named_also_a_lazy_one(tmp_path):
+    files = {
+        "plan/a.py": "from weft.plan import b",
+        "plan/b.py": "from weft.plan.c import f",
+        "plan/c.py": "def f():\n    from weft.plan.a import g",
+        "plan/d.py": "from weft.plan import a",
+    }
+    assert circles(tree(tmp_path, files)) == [["weft.plan.a", "weft.plan.b", "weft.plan.c"]]
+
+
 @pytest.mark.parametrize(
     ("file", "text", "complaint"),
     [
@@ -169,7 +354,11 @@ def test_every_layer_is_in_the_tables(root):
         ("nn/a.py", "import torch.distributed as dist", "communicate"),
         ("nn/a.py", "from torch import distributed", "communicate"),
         ("grade/a.py", "from torch.distributed import send", "communicate"),
-        ("grade/a.py", "from weft.ref import attention", "grade may import ['meter', 'plan']"),
+        (
+            "grade/a.py",
+            "from weft.ref import attention",
+            "grade may import ['meter', 'plan', 'process']",
+        ),
         ("run/a.py", "from weft import cli", "imports weft.cli"),
         ("run/a.py", "import matplotlib", "run may import"),
         ("bench/a.py", "from weft.cli import main", "imports weft.cli.main"),
@@ -202,14 +391,15 @@ def test_an_allowed_import_is_not(tmp_path, file, text):
     assert forbidden(tmp_path) == []
 
 
-def test_the_plans_load_neither_torch_nor_numpy(root):
-    folder = root / "lib" / "weft" / "plan"
-    names = [f"weft.plan.{p.stem}" for p in sorted(folder.glob("*.py")) if p.stem != "__init__"]
-    assert names
+def test_what_the_browser_runs_loads_neither_torch_nor_numpy(root):
+    lib = root / "lib"
+    paths = [p for at in LIGHT for p in sorted((lib / "weft" / at).rglob("*.py"))]
+    names = [".".join(p.relative_to(lib).with_suffix("").parts) for p in paths]
+    assert len(names) > 100
     program = (
         "import sys\n"
-        f"sys.path.insert(0, {str(root / 'lib')!r})\n"
-        f"for name in {names!r}: __import__(name)\n"
+        f"sys.path.insert(0, {str(lib)!r})\n"
+        f"for name in {[name.removesuffix('.__init__') for name in names]!r}: __import__(name)\n"
         "heavy = ('torch', 'numpy', 'rich', 'triton', 'cloudpickle')\n"
         "print([m for m in heavy if m in sys.modules])\n"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.kernels.loops import UNITS, Instruction, hot, instructions, loops, plain
+from weft.kernels.code.loops import UNITS, Instruction, hot, instructions, loops, plain
 
 
 def listing(text):

@@ -19,9 +19,10 @@ import triton
 from weft.bench import machine_code
 from weft.bench.machine_code import FACES, counted, differences, source, stale, told
 from weft.bench.record import Record, Result, read
-from weft.kernels import Compiled, hopper
-from weft.kernels.loops import hot
-from weft.plan.code_floor import Turn, alone, ceiling, clocks
+from weft.kernels import Compiled
+from weft.kernels.code.loops import hot
+from weft.kernels.hopper import faces as hopper
+from weft.plan.hopper.floor import Turn, alone, ceiling, clocks
 
 TOPICS = list(FACES)
 
@@ -153,15 +154,20 @@ def test_a_word_in_what_a_kernel_calls_makes_its_source_another(monkeypatch):
         machine_code._module.cache_clear()
         return [source(x) != was for x, was in zip((one, delta, dq), before, strict=True)]
 
-    tile = "weft.kernels.hopper_tile"
+    tile = "weft.kernels.hopper.tile"
     softmax = "gl.exp2(b_s * scale - b_ref[:, None])"
     try:
         # What the forward pass calls through two other modules, and nobody else does.
         assert changed(tile, softmax, f"2.0 * {softmax}") == [True, False, False]
         assert changed(tile, "o_k & 6", "o_k & 2") == [True, False, True]
         assert changed(tile, '"""What FlashAttention-3', '"""# What') == [False] * 3
-        assert changed("weft.kernels.gluon", "wait = hopper", "wait = 0 or hopper") == [True] * 3
-        assert changed("weft.kernels.hopper", "import torch", "import torch, math") == [False] * 3
+        assert (
+            changed("weft.kernels.gluon.words", "wait = hopper", "wait = 0 or hopper") == [True] * 3
+        )
+        assert (
+            changed("weft.kernels.hopper.faces", "import torch", "import torch, math")
+            == [False] * 3
+        )
     finally:
         machine_code._module.cache_clear()
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SVG, inside, parse, tips, told, words
 
-from weft.plan.draw_curves import LINE, Panel, panels, spread, value_words
-from weft.plan.draw_curves import svg as curves
-from weft.plan.draw_ladder import BAR, Step, wrapped
-from weft.plan.draw_ladder import svg as ladder
+from weft.draw.measured.curves import LINE, Panel, panels, spread, value_words
+from weft.draw.measured.curves import svg as curves
+from weft.draw.measured.ladder import BAR, Step, wrapped
+from weft.draw.measured.ladder import svg as ladder
 
 SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 NAMES = ("weft", "cudnn", "flash", "efficient", "math", "flex", "xformers", "weft, first", "a b c")

@@ -10,8 +10,10 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from weft import cli
-from weft.plan.memory import activations, model_states, parameters
-from weft.plan.shape import SHAPES
+from weft.plan.memory.activation import activations
+from weft.plan.memory.partition import parameters
+from weft.plan.memory.states import model_states
+from weft.plan.shape.model import SHAPES
 
 LLAMA = {
     "model_type": "llama", "num_hidden_layers": 6, "hidden_size": 48, "num_attention_heads": 4,

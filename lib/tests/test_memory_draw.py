@@ -7,19 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SVG, inside, parse, told
 
-from weft.plan import explore_memory as explore
-from weft.plan.draw_memory import (
-    LOOKS,
-    Kept,
-    activations_svg,
-    bars_svg,
-    kept,
-    stages_svg,
-)
+from weft.draw.figure import measure
+from weft.draw.memory import LOOKS, Kept, activations_svg, bars_svg, kept, stages_svg
+from weft.explore import memory as explore
 from weft.plan.hardware import CHIPS, Chip
-from weft.plan.memory import STAGES, activations, model_states, parameters
-from weft.plan.shape import SHAPES
-from weft.plan.svg import measure
+from weft.plan.memory.activation import activations
+from weft.plan.memory.partition import parameters
+from weft.plan.memory.states import STAGES, model_states
+from weft.plan.shape.model import SHAPES
 
 FILLS = {look.paint()["fill"]: part for part, look in LOOKS.items()}
 MODEL = SHAPES["gpt-7.5b"]

@@ -10,27 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.plan.decode import bytes_per_token
-from weft.plan.memory import (
-    STAGES,
-    activations,
-    bandwidth_for,
-    deepspeed_zero2,
-    deepspeed_zero3,
-    efficiency,
-    infinity,
-    kv_cache,
-    model_states,
-    parameters,
-)
-from weft.plan.memory_activations import of_layer
-from weft.plan.memory_config import of_deepspeed, places
-from weft.plan.memory_infinity import MODELS
-from weft.plan.pipeline import interleaved, one_f_one_b
-from weft.plan.precision_state import RECIPES
-from weft.plan.shape import SHAPES, ModelShape
-from weft.plan.shape_config import of_config
-from weft.plan.simulate import simulate
+from weft.plan.decode.cache import bytes_per_token
+from weft.plan.memory.activation import activations, of_layer
+from weft.plan.memory.config import of_deepspeed, places
+from weft.plan.memory.deepspeed import deepspeed_zero2, deepspeed_zero3
+from weft.plan.memory.partition import parameters
+from weft.plan.memory.states import STAGES, kv_cache, model_states
+from weft.plan.memory.zero_infinity import MODELS, bandwidth_for, efficiency, infinity
+from weft.plan.pipeline.schedules import interleaved, one_f_one_b
+from weft.plan.precision.state import RECIPES
+from weft.plan.shape.config import of_config
+from weft.plan.shape.model import SHAPES, ModelShape
+from weft.plan.simulate.engine import simulate
 
 GB, GIB, TIB = 10**9, 2**30, 2**40
 

@@ -6,16 +6,16 @@ from itertools import pairwise, product
 import pytest
 from pictures import SVG, inside, parse, tips, told, words
 
-from weft.plan import explore_offload as explore
-from weft.plan.draw_offload import CELL, LOOKS, stream_svg
-from weft.plan.draw_offload_places import LOOKS as STATE_LOOKS
-from weft.plan.draw_offload_places import NAMES, TOO_MUCH, levels_svg, size
-from weft.plan.draw_offload_rates import MOST, gigabytes, needed_svg, rates_svg
-from weft.plan.memory_infinity import MODELS, bandwidth_for, infinity
-from weft.plan.offload import KINDS, streamed
-from weft.plan.offload_places import LEVELS, MACHINES, STRATEGIES, placed
-from weft.plan.offload_rates import FLOWS, V100_REACHES, batch_for, share_left
-from weft.plan.svg import Log, Scale, percent
+from weft.draw.figure import Log, Scale, percent
+from weft.draw.offload.places import LOOKS as STATE_LOOKS
+from weft.draw.offload.places import NAMES, TOO_MUCH, levels_svg, size
+from weft.draw.offload.rates import MOST, gigabytes, needed_svg, rates_svg
+from weft.draw.offload.stream import CELL, LOOKS, stream_svg
+from weft.explore import offload as explore
+from weft.plan.memory.zero_infinity import MODELS, bandwidth_for, infinity
+from weft.plan.offload.places import LEVELS, MACHINES, STRATEGIES, placed
+from weft.plan.offload.rates import FLOWS, V100_REACHES, batch_for, share_left
+from weft.plan.offload.stream import KINDS, streamed
 
 SHAPE = MODELS["1.01T"]
 LINKS = {"fast": 64e9, "slow": 3e9}

@@ -5,9 +5,9 @@ import pytest
 from graded import Exercises
 
 from weft.plan.hardware import GIGA
-from weft.plan.memory_infinity import MODELS, bandwidth_for, infinity
-from weft.plan.offload import streamed
-from weft.plan.offload_places import Node, placed
+from weft.plan.memory.zero_infinity import MODELS, bandwidth_for, infinity
+from weft.plan.offload.places import Node, placed
+from weft.plan.offload.stream import streamed
 
 
 class TestOffload(Exercises):
@@ -42,7 +42,7 @@ class TestOffload(Exercises):
     def test_the_library_is_closed(self, tmp_path):
         cheat = (
             "from weft.plan.offload import placed, step_time\n"
-            "from weft.plan.memory_infinity import bandwidth_for\n"
+            "from weft.plan.memory.zero_infinity import bandwidth_for\n"
             "def places(params, strategy, d): return placed(params, strategy, None)\n"
             "def bandwidth(batch, seq, share, peak): return bandwidth_for(1, share, peak)\n"
             "def schedule(pieces, buffers): return step_time(pieces, 1, 1, 1, buffers)\n"

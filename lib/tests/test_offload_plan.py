@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.plan import offload
-from weft.plan.memory import model_states
-from weft.plan.memory_config import of_deepspeed, places
-from weft.plan.memory_infinity import MODELS, infinity
-from weft.plan.offload import period, ramp, step_time, streamed
-from weft.plan.offload_places import (
+from weft.plan.memory.config import of_deepspeed, places
+from weft.plan.memory.states import model_states
+from weft.plan.memory.zero_infinity import MODELS, infinity
+from weft.plan.offload import stream as offload
+from weft.plan.offload.places import (
     INFINITY,
     LEVELS,
     MACHINES,
@@ -22,8 +21,9 @@ from weft.plan.offload_places import (
     largest,
     placed,
 )
-from weft.plan.offload_rates import V100_REACHES, batch_for, share_left, trillion
-from weft.plan.offload_tiles import tile_bytes, tiles_for
+from weft.plan.offload.rates import V100_REACHES, batch_for, share_left, trillion
+from weft.plan.offload.stream import period, ramp, step_time, streamed
+from weft.plan.offload.tiles import tile_bytes, tiles_for
 
 TIMES = list(product((0, 1, 2, 5), repeat=3))
 KNOWN = [(1, 1), (1, 2), (2, 1), (3, 2)]  # buffers and lanes with a closed form
@@ -332,8 +332,8 @@ def test_one_door():
 
 def test_a_step_of_adam_moves_what_the_plan_says(tmp_path):
     torch = pytest.importorskip("torch", reason="the optimizer's")
-    from weft.run.offload import Store
-    from weft.run.offload_adam import StreamingAdam
+    from weft.run.offload.adam import StreamingAdam
+    from weft.run.offload.store import Store
 
     weights = [torch.nn.Parameter(torch.ones(n)) for n in (64 * 5, 7)]
     numel, piece = 64 * 5 + 7, 64
@@ -353,7 +353,7 @@ def test_a_step_of_adam_moves_what_the_plan_says(tmp_path):
 @pytest.mark.parametrize(("outputs", "tiles"), [(11, 4), (8, 8), (9, 1)])
 def test_the_layers_tiles_are_the_plans(outputs, tiles):
     pytest.importorskip("torch", reason="the layer's")
-    from weft.run.offload_tiles import TiledLinear
+    from weft.run.offload.tiles import TiledLinear
 
     layer = TiledLinear(5, outputs, tiles)
     largest_tile = max(tile.weight.nbytes for tile in layer.tiles)

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.run import offload_direct
-from weft.run.offload import Store
-from weft.run.offload_buffers import Pool
-from weft.run.offload_faults import OverBudget
-from weft.run.offload_seal import digests, seal
+from weft.run.offload import direct_io
+from weft.run.offload.buffers import Pool
+from weft.run.offload.faults import OverBudget
+from weft.run.offload.seal import digests, seal
+from weft.run.offload.store import Store
 
 KIB, MIB = 2**10, 2**20
 DTYPES = (
@@ -288,7 +288,7 @@ def test_a_write_that_found_no_room_leaves_what_was(tmp_path):
 
 
 def test_without_direct_io_all_is_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(offload_direct, "DIRECT", 0)
+    monkeypatch.setattr(direct_io, "DIRECT", 0)
     with Store(tmp_path) as store:
         store.write("w", made((12_345,)))
         store.flush()
@@ -296,7 +296,7 @@ def test_without_direct_io_all_is_the_same(tmp_path, monkeypatch):
 
 
 def test_a_rate_is_kept():
-    rate = offload_direct.Rate(1e6)
+    rate = direct_io.Rate(1e6)
     start = time.perf_counter()
     for _ in range(3):
         with rate.takes(10_000):

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from weft.run.offload import Store
-from weft.run.offload_adam import Part, StreamingAdam, dealt
-from weft.run.offload_memory import Memory
+from weft.run.offload.adam import Part, StreamingAdam, dealt
+from weft.run.offload.memory import Memory
+from weft.run.offload.store import Store
 
 SHAPES = ((37, 5), (129,), (), (3, 64, 7), (1,), (0, 4), (701,))
 
@@ -197,7 +197,7 @@ def test_every_element_is_dealt_once():
 KILLED = """
     import os, random, shutil, sys, tempfile, time, torch
     from weft.run.offload import Store
-    from weft.run.offload_adam import StreamingAdam
+    from weft.run.offload.adam import StreamingAdam
 
     torch.set_num_threads(1)  # a fork takes none of them along, and would wait for them
 

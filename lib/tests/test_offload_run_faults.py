@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from weft.run.offload import Store
-from weft.run.offload_faults import Damaged
-from weft.run.offload_manifest import packed, unpacked
+from weft.run.offload.faults import Damaged
+from weft.run.offload.manifest import packed, unpacked
+from weft.run.offload.store import Store
 
 SIZE = 300_000  # elements: more than a piece
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from weft.run.offload import Store
-from weft.run.offload_layers import Streamed
-from weft.run.offload_memory import Memory
+from weft.run.offload.layers import Streamed
+from weft.run.offload.memory import Memory
+from weft.run.offload.store import Store
 
 PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 RATE = 0.01

@@ -10,10 +10,10 @@ from torch.nn.functional import mse_loss
 
 from weft.meter import live
 from weft.nn.transformer import Config, loss, stages
-from weft.run.offload import Store
-from weft.run.offload_layers import Streamed
-from weft.run.offload_memory import Memory
-from weft.run.offload_tiles import TiledLinear
+from weft.run.offload.layers import Streamed
+from weft.run.offload.memory import Memory
+from weft.run.offload.store import Store
+from weft.run.offload.tiles import TiledLinear
 
 CONFIG = Config(layers=3, width=12, heads=3, seq=7, vocab=19)
 

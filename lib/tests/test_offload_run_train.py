@@ -9,7 +9,7 @@ import torch
 
 from weft import cli
 from weft.bench import offload, offload_disk
-from weft.run.offload_train import Config, Task, batches, main, resident
+from weft.run.train.offload import Config, Task, batches, main, resident
 
 SMALL = ("--layers", "3", "--width", "40", "--heads", "2", "--seq", "9", "--budget", "1")
 

@@ -6,7 +6,7 @@ import pytest
 
 from weft.bench.pipeline import CLOSED, OURS, PEERS, THEIRS, Sizes, _demand_equal, bench
 from weft.nn.transformer import Config, stages
-from weft.plan.pipeline import SCHEDULES
+from weft.plan.pipeline.schedules import SCHEDULES
 
 SMALL = Sizes(
     p=2,

@@ -12,14 +12,20 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
 
-from weft.plan import bubble, draw, draw_bubble, draw_ledger, svg
-from weft.plan import explore_pipeline as explore
+from weft.draw import figure as svg
+from weft.draw import pipeline as draw
+from weft.draw.pipeline import _show_in_notebooks
+from weft.draw.pipeline import bubble as draw_bubble
+from weft.draw.pipeline import ledger as draw_ledger
+from weft.explore import pipeline as explore
 from weft.plan.comm import lower
-from weft.plan.ledger import ledger, live
-from weft.plan.pipeline import SCHEDULES, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
-from weft.plan.simulate import Deadlock, simulate
-from weft.plan.timeline import Timeline
+from weft.plan.pipeline import bubble
+from weft.plan.pipeline.schedules import SCHEDULES, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
+from weft.plan.pipeline.waits import ledger, live
+from weft.plan.simulate.engine import Deadlock, simulate
+from weft.plan.simulate.timeline import Timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = [(1, 1), (1, 3), (2, 4), (3, 6), (4, 8), (5, 10)]
@@ -312,7 +318,8 @@ def test_ids_differ_where_pictures_differ_and_only_there():
 
 def test_pictures_do_not_depend_on_the_order_of_a_hash_table():
     code = (
-        "from weft.plan import draw, explore_pipeline as explore\n"
+        "from weft.draw import pipeline as draw\n"
+        "from weft.explore import pipeline as explore\n"
         "from weft.plan.pipeline import zb_v\n"
         "from weft.plan.simulate import simulate\n"
         "t = simulate(zb_v(3, 7), w=0.4, c=0.1)\n"
@@ -363,8 +370,20 @@ def test_ticks_are_round_few_and_inside(high, share, most):
 
 
 def test_a_notebook_shows_a_timeline_as_its_grid():
-    timeline = simulate(one_f_one_b(p=3, m=4))
-    assert timeline._repr_html_() == draw.svg(timeline)
+    program = (
+        "from weft.draw.pipeline import svg\n"
+        "from weft.plan.pipeline import one_f_one_b\n"
+        "from weft.plan.simulate import simulate\n"
+        "timeline = simulate(one_f_one_b(p=3, m=4))\n"
+        "shown, _ = get_ipython().display_formatter.format(timeline)\n"
+        "assert shown['text/html'] == svg(timeline)"
+    )
+    shell = InteractiveShell.instance()
+    try:
+        _show_in_notebooks()
+        shell.run_cell(program).raise_error()
+    finally:
+        InteractiveShell.clear_instance()
 
 
 # --- characters ----------------------------------------------------------------------------------

@@ -3,8 +3,8 @@ of the zoo loses exactly what it must."""
 
 from graded import Exercises
 
-from weft.plan.pipeline import interleaved, one_f_one_b, zb_h1
-from weft.plan.simulate import simulate
+from weft.plan.pipeline.schedules import interleaved, one_f_one_b, zb_h1
+from weft.plan.simulate.engine import simulate
 
 
 class TestPipeline(Exercises):

@@ -10,27 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.plan import bubble
-from weft.plan.comm import lower, peer
-from weft.plan.ledger import ledger, live
-from weft.plan.pipeline import (
-    COMPUTE,
-    RECEIVES,
+from weft.plan.comm import lower
+from weft.plan.pipeline import bubble
+from weft.plan.pipeline.published import PROFILES, in_their_wake
+from weft.plan.pipeline.schedules import (
     SCHEDULES,
-    SENDS,
     Action,
     Plan,
     gpipe,
     interleaved,
     looped,
     one_f_one_b,
-    validate,
     zb_h1,
     zb_h2,
     zb_v,
 )
-from weft.plan.published import PROFILES, in_their_wake
-from weft.plan.simulate import Deadlock, simulate
+from weft.plan.pipeline.waits import ledger, live
+from weft.plan.schedule import COMPUTE, RECEIVES, SENDS, peer, validate
+from weft.plan.simulate.engine import Deadlock, simulate
 
 GRID = [
     (name, p, m)

@@ -23,9 +23,8 @@ from weft.meter import traffic
 from weft.nn.transformer import Config
 from weft.nn.transformer import loss as next_byte
 from weft.nn.transformer import stages as decoder
-from weft.plan.comm import lower, messages
-from weft.plan.pipeline import (
-    RECEIVES,
+from weft.plan.comm import lower
+from weft.plan.pipeline.schedules import (
     SCHEDULES,
     Action,
     Plan,
@@ -35,13 +34,14 @@ from weft.plan.pipeline import (
     zb_h1,
     zb_v,
 )
-from weft.plan.simulate import Deadlock, simulate
-from weft.run import clock as clocks
-from weft.run import train
-from weft.run.clock import Cpu, Unit, durations, offset
-from weft.run.messages import hoist
-from weft.run.pipeline import Pipeline, run
-from weft.run.world import RankFailed, launch
+from weft.plan.schedule import RECEIVES, messages
+from weft.plan.simulate.engine import Deadlock, simulate
+from weft.run.pipeline import clock as clocks
+from weft.run.pipeline.clock import Cpu, Unit, durations, offset
+from weft.run.pipeline.execute import Pipeline, run
+from weft.run.pipeline.messages import hoist
+from weft.run.train import pipeline as train
+from weft.run.world.launcher import RankFailed, launch
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 

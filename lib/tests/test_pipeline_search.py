@@ -7,19 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.plan.pipeline import (
-    Action,
-    Plan,
-    gpipe,
-    looped,
-    one_f_one_b,
-    validate,
-    zb_h1,
-    zb_h2,
-)
-from weft.plan.published import PROFILES
-from weft.plan.search import bound, search
-from weft.plan.simulate import Deadlock, simulate
+from weft.plan.pipeline.published import PROFILES
+from weft.plan.pipeline.schedules import Action, Plan, gpipe, looped, one_f_one_b, zb_h1, zb_h2
+from weft.plan.pipeline.search.find import bound, search
+from weft.plan.schedule import validate
+from weft.plan.simulate.engine import Deadlock, simulate
 
 NAMED = (gpipe, one_f_one_b, zb_h1, zb_h2)
 
@@ -209,8 +201,9 @@ def test_more_memory_is_put_to_use():
 
 
 def test_it_starts_from_the_named_schedules_that_fit(monkeypatch):
-    monkeypatch.setattr("weft.plan.search._play_all", lambda *_: {})
-    monkeypatch.setattr("weft.plan.search._move_letters", lambda given, words, *_: words)
+    find = "weft.plan.pipeline.search.find"
+    monkeypatch.setattr(f"{find}._play_all", lambda *_: {})
+    monkeypatch.setattr(f"{find}._move_letters", lambda given, words, *_: words)
     task = {"f": 2, "b": 3, "w": 1, "c": 0.5}
     split = search(4, 8, **task, memory=4)
     assert split.plan.rows == zb_h1(4, 8).rows  # zb_h2 is better, and too large

@@ -1,7 +1,7 @@
 """The record of the schedule search."""
 
 from weft.bench import pipeline_search
-from weft.plan.published import PROFILES
+from weft.plan.pipeline.published import PROFILES
 
 
 def test_rates_stand_beside_the_papers_and_above_the_bound():

@@ -8,7 +8,7 @@ import torch
 from weft.bench import precision
 from weft.bench.precision import COPY, EACH, FIRST, FUSED, MIXED, OURS, SAID, Sizes, optimizers
 from weft.nn.precision import WAYS, Task, distance, train
-from weft.plan.precision_state import RECIPES
+from weft.plan.precision.state import RECIPES
 
 SMALL = Sizes(
     tasks=(Task(width=6, batch=5, steps=3),),

@@ -9,19 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SVG, inside, told
 
-from weft.plan import explore_precision
-from weft.plan.draw_precision import (
-    EXPONENT,
-    FRACTION,
-    SIGN,
-    bits_svg,
-    numbers_svg,
-    ranges_svg,
-)
-from weft.plan.draw_precision_scale import BAR, histogram_svg, scale_svg, walked
-from weft.plan.precision import FORMATS, bell, fates
-from weft.plan.precision_scale import Scale
-from weft.plan.svg import percent
+from weft.draw.figure import percent
+from weft.draw.precision.formats import EXPONENT, FRACTION, SIGN, bits_svg, numbers_svg, ranges_svg
+from weft.draw.precision.scale import BAR, histogram_svg, scale_svg, walked
+from weft.explore import precision as explore_precision
+from weft.plan.precision.formats import FORMATS, bell, fates
+from weft.plan.precision.scale import Scale
 
 BOX = re.compile(r"M(-?[\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)h")
 

@@ -3,9 +3,9 @@ of the zoo loses exactly what it must."""
 
 from graded import Exercises
 
-from weft.plan.precision import FORMATS
-from weft.plan.precision_scale import Scale
-from weft.plan.precision_state import Recipe
+from weft.plan.precision.formats import FORMATS
+from weft.plan.precision.scale import Scale
+from weft.plan.precision.state import Recipe
 
 
 class TestPrecision(Exercises):
@@ -41,9 +41,9 @@ class TestPrecision(Exercises):
             "    from weft.plan.precision import Format\n"
             "    return Format('mine', exponent, fraction).encode(x)\n\n\n"
             "def walk(overflows, scale, growth, backoff, interval):\n"
-            "    from weft.plan.precision_scale import Scale\n\n\n"
+            "    from weft.plan.precision.scale import Scale\n\n\n"
             "def nudge(*arguments):\n"
-            "    from weft.ref.precision_rounding import stochastic\n\n\n"
+            "    from weft.ref.precision.rounding import stochastic\n\n\n"
             "def adam(*arguments):\n"
             "    from weft.kernels.precision import _single\n"
         )

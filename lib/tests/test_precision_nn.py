@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from weft.nn.precision import WAYS, Network, Task, Way, distance, forget_masters, setting, train
-from weft.plan.precision import FORMATS
-from weft.plan.precision_scale import Scale
-from weft.ref.precision import MasterAdam
-from weft.ref.precision_rounding import Delayed
+from weft.plan.precision.formats import FORMATS
+from weft.plan.precision.scale import Scale
+from weft.ref.precision.mixed import MasterAdam
+from weft.ref.precision.rounding import Delayed
 
 FAST, SLOW = Task(steps=90), Task(steps=110, lr=2e-4)
 

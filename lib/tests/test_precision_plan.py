@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.plan.precision import FATES, FORMATS, Format, add, fates, known, least_update
-from weft.plan.precision_scale import Scale, delayed
-from weft.plan.precision_state import RECIPES, Recipe
+from weft.plan.precision.formats import FATES, FORMATS, Format, add, fates, known, least_update
+from weft.plan.precision.scale import Scale, delayed
+from weft.plan.precision.state import RECIPES, Recipe
 
 SMALL = [FORMATS[name] for name in ("fp16", "bf16", "e4m3", "e5m2")]
 TORCH = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -33,9 +33,9 @@ def same(a, b):
     return (isnan(a) and isnan(b)) or (a == b and copysign(1, a) == copysign(1, b))
 
 
-@pytest.mark.parametrize("module", ["precision", "precision_scale", "precision_state"])
+@pytest.mark.parametrize("module", ["formats", "scale", "state"])
 def test_docstrings_compute_what_they_say(module):
-    result = doctest.testmod(import_module(f"weft.plan.{module}"))
+    result = doctest.testmod(import_module(f"weft.plan.precision.{module}"))
     assert result.failed == 0 and result.attempted > 0
 
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.plan.precision import FORMATS
-from weft.ref.precision import LossScaler, MasterAdam
-from weft.ref.precision_rounding import FORMAT, Delayed, saturated, stochastic
+from weft.plan.precision.formats import FORMATS
+from weft.ref.precision.mixed import LossScaler, MasterAdam
+from weft.ref.precision.rounding import FORMAT, Delayed, saturated, stochastic
 
 HALF = [torch.float16, torch.bfloat16]
 STATE = "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"

@@ -9,9 +9,9 @@ from torch.testing import assert_close
 from weft.bench import roofline as bench
 from weft.bench.record import read
 from weft.bench.roofline import BYTES, CPU, CUDA, LIMIT, MAKERS, REACHED, ROOF, Job, Sizes
-from weft.plan.draw_roofline import of_record, svg, text
+from weft.draw.roofline import of_record, svg, text
 from weft.plan.hardware import from_record, size_of
-from weft.plan.roofline import Work, operation
+from weft.plan.roofline.work import Work, operation
 
 SMALL = Sizes(
     stream=4096,

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pictures import SVG, parse
 
 from weft import cli
-from weft.plan import draw_roofline
-from weft.plan import explore_roofline as explore
-from weft.plan.draw_roofline import of_record, si, svg, text
+from weft.draw import roofline as draw_roofline
+from weft.draw.roofline import of_record, si, svg, text
+from weft.explore import roofline as explore
 from weft.plan.hardware import CHIPS, Chip, from_record
-from weft.plan.roofline import (
+from weft.plan.roofline.work import (
     CHAINS,
     EXAMPLES,
     Work,
@@ -30,7 +30,7 @@ from weft.plan.roofline import (
     seconds,
     wall,
 )
-from weft.plan.shape import SHAPES
+from weft.plan.shape.model import SHAPES
 
 H100 = CHIPS["h100"], "bf16"
 A100 = CHIPS["a100-80"], "bf16"

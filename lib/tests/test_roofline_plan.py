@@ -7,10 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.plan import attention as tiles
-from weft.plan import decode, roofline
+from weft.plan.attention import tiling as tiles
+from weft.plan.decode import cache as decode
 from weft.plan.hardware import CHIPS, LINKS, SIZES, Chip, Link, size_of
-from weft.plan.roofline import (
+from weft.plan.roofline import work as roofline
+from weft.plan.roofline.transformer import (
+    attention_backward,
+    layer,
+    layer_backward,
+    spent,
+    total,
+    training_step,
+)
+from weft.plan.roofline.work import (
     CHAINS,
     EXAMPLES,
     GELU,
@@ -30,15 +39,7 @@ from weft.plan.roofline import (
     unfused,
     wall,
 )
-from weft.plan.shape import RECOMPUTE, SHAPES, ModelShape, days, utilization
-from weft.plan.transformer import (
-    attention_backward,
-    layer,
-    layer_backward,
-    spent,
-    total,
-    training_step,
-)
+from weft.plan.shape.model import RECOMPUTE, SHAPES, ModelShape, days, utilization
 
 small = st.integers(1, 300)
 works = st.builds(Work, st.integers(0, 10**15), st.integers(0, 10**12))

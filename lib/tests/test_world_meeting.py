@@ -6,7 +6,7 @@ import time
 import pytest
 import torch.distributed as dist
 
-from weft.run.meeting import meet, stay_until_all_are_connected
+from weft.run.world.rendezvous import meet, stay_until_all_are_connected
 
 
 @pytest.fixture

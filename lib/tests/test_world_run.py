@@ -16,8 +16,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from weft.run import world as world_module
-from weft.run.world import RankFailed, launch
+from weft.process import forkserver
+from weft.run.world import launcher as world_module
+from weft.run.world.launcher import RankFailed, launch
 
 LIB = Path(__file__).parents[1]
 
@@ -243,14 +244,14 @@ def test_wrong_axes_are_named():
     ],
 )
 def test_a_wrong_argument_is_named_before_any_process_starts(change, message, monkeypatch):
-    monkeypatch.setattr("weft.run.server.run", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(forkserver, "run", lambda *_: pytest.fail("a process was started"))
     arguments = {"fn": print, "n": 2, **change}
     with pytest.raises(ValueError, match=message):
         launch(arguments.pop("fn"), arguments.pop("n"), **arguments)
 
 
 def test_what_cannot_be_pickled_is_named_before_any_process_starts(monkeypatch):
-    monkeypatch.setattr("weft.run.server.run", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(forkserver, "run", lambda *_: pytest.fail("a process was started"))
     lock = threading.Lock()
     with pytest.raises(ValueError, match=r"fn = .*lambda.* cannot be pickled.*lock"):
         launch(lambda world: lock, 2)
@@ -540,11 +541,10 @@ def test_a_rank_may_launch_ranks_of_its_own():
 
 
 def test_a_killed_server_is_replaced():
-    from weft.run import server
 
     launch(lambda world: None, 1)
-    server._server.process.kill()
-    server._server.process.wait()
+    forkserver._server.process.kill()
+    forkserver._server.process.wait()
     assert launch(lambda world: world.rank, 3) == [0, 1, 2]
 
 
@@ -552,7 +552,7 @@ def test_a_script_needs_no_main_guard_and_leaves_no_server(tmp_path):
     path = script(tmp_path, """
         from dataclasses import dataclass
         from weft.run.world import launch
-        from weft.run import server
+        from weft.process import forkserver
 
         @dataclass
         class Point:
@@ -560,7 +560,7 @@ def test_a_script_needs_no_main_guard_and_leaves_no_server(tmp_path):
 
         points = launch(lambda world, point: Point(point.x + world.rank), 2, Point(1))
         assert points == [Point(1), Point(2)]
-        print(server._server.process.pid)
+        print(forkserver._server.process.pid)
     """)  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-W", "error", path], env=environment(), capture_output=True, text=True

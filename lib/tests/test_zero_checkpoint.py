@@ -21,8 +21,8 @@ from zero_checkpoint_cases import (
     weights,
 )
 
-from weft.run.world import launch
-from weft.run.zero_checkpoint import exists, load, save
+from weft.run.world.launcher import launch
+from weft.run.zero.checkpoint.folder import exists, load, save
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ class TestAnotherDivision:
 
 def half(world, folder, stage, first):
     """fp16 with masters and a loss scaler: its weights, pieces and scaler, saved or loaded."""
-    from weft.ref.precision import LossScaler
+    from weft.ref.precision.mixed import LossScaler
 
     scaler = LossScaler(init_scale=64.0, growth_interval=2)
     zero = made(world, stage, dtype=torch.float16, scaler=scaler)
@@ -194,7 +194,7 @@ class TestDamage:
 
 def other_module(folder, zero):
     """What load says of a parameter less, one more, another dtype, and other optimizers."""
-    from weft.run.zero import Zero
+    from weft.run.zero.wrap import Zero
 
     told = []
     for change, make in (

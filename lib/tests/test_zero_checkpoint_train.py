@@ -10,9 +10,9 @@ import pytest
 
 from weft import cli
 from weft.nn.transformer import Config
-from weft.run import zero_train
-from weft.run.world import launch
-from weft.run.zero_train import Training
+from weft.run.train import zero
+from weft.run.train.zero import Training
+from weft.run.world.launcher import launch
 
 TEXT = bytes(range(33, 120)) * 3
 TINY = Config(layers=1, width=8, heads=2, seq=6)
@@ -31,7 +31,7 @@ def straight(tmp_path_factory):
     """Six steps without an interruption: the folder, and the losses."""
     folder = tmp_path_factory.mktemp("straight")
     training = Training(TINY, stage=2, steps=6, folder=folder, every=2)
-    (done, losses), _ = launch(zero_train.train, 2, training, TEXT)
+    (done, losses), _ = launch(zero.train, 2, training, TEXT)
     assert done == 0
     return folder, losses
 
@@ -39,9 +39,9 @@ def straight(tmp_path_factory):
 class TestGoesOn:
     def test_where_the_checkpoint_ends(self, straight, tmp_path):
         training = Training(TINY, stage=2, steps=3, folder=tmp_path, every=2)
-        launch(zero_train.train, 2, training, TEXT)
+        launch(zero.train, 2, training, TEXT)
         for steps, begins in ((4, 3), (6, 4), (6, 6)):
-            told = launch(zero_train.train, 2, replace(training, steps=steps), TEXT)
+            told = launch(zero.train, 2, replace(training, steps=steps), TEXT)
             assert told[0] == (begins, straight[1][:steps])
         assert files(tmp_path) == files(straight[0])
 
@@ -67,10 +67,8 @@ class TestGoesOn:
 
     def test_on_other_ranks_at_another_stage(self, straight, tmp_path):
         first = Training(TINY, stage=3, steps=2, folder=tmp_path, batch=3, rate=0.01)
-        launch(zero_train.train, 2, first, TEXT)
-        (done, losses), *_ = launch(
-            zero_train.train, 3, replace(first, stage=1, batch=2, steps=20), TEXT
-        )
+        launch(zero.train, 2, first, TEXT)
+        (done, losses), *_ = launch(zero.train, 3, replace(first, stage=1, batch=2, steps=20), TEXT)
         assert (done, len(losses)) == (2, 20)
         assert losses[-1] < losses[0]
 
@@ -83,7 +81,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 
 from weft import cli
-from weft.run import zero_train
+from weft.run.train import zero as zero_train
 
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     from zero_checkpoint_cases import strike

@@ -9,18 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SVG, inside, parse, tips, told
 
-from weft.plan import draw_memory, svg
-from weft.plan import explore_zero as explore
-from weft.plan.draw_zero import FIRST, HUES, shares_svg
-from weft.plan.draw_zero_time import LOOKS, NAMES, buckets_svg, steps_svg
+from weft.draw import figure
+from weft.draw import memory as draw_memory
+from weft.draw.figure import moment
+from weft.draw.zero.shares import FIRST, HUES, shares_svg
+from weft.draw.zero.time import LOOKS, NAMES, buckets_svg, steps_svg
+from weft.explore import zero as explore
 from weft.plan.hardware import CHIPS, LINKS
-from weft.plan.memory import STAGES
-from weft.plan.precision_state import RECIPES
-from weft.plan.shape import SHAPES
-from weft.plan.svg import moment
-from weft.plan.zero import bucketed, share
-from weft.plan.zero_alive import alive
-from weft.plan.zero_overlap import Durations, exposed, numels, priced, simulated, step_seconds
+from weft.plan.memory.states import STAGES
+from weft.plan.precision.state import RECIPES
+from weft.plan.shape.model import SHAPES
+from weft.plan.zero.kept import alive
+from weft.plan.zero.overlap import Durations, exposed, numels, priced, simulated, step_seconds
+from weft.plan.zero.stages import bucketed, share
 
 BOX = re.compile(r"M(\S+) ([\d.]+)h([\d.]+)v([\d.]+)h")
 EVEN = Durations((1,) * 5, (4,) * 5, (2,) * 5, (3,) * 5, update=2)
@@ -119,7 +120,7 @@ def test_one_axis_for_several_stages():
         assert f"Stage {stage}: {total}, waiting {wait};" in told(root)
     fills = {rect.get("fill") for rect in root.iter(f"{SVG}rect")}
     assert {look["fill"] for look in LOOKS.values()} <= fills
-    assert svg.WEIGHT_GRADIENT.paint()["fill"] in fills
+    assert figure.WEIGHT_GRADIENT.paint()["fill"] in fills
 
 
 def test_the_dot_is_on_the_curve_and_its_lowest_point_is_named():

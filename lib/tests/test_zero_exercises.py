@@ -3,8 +3,8 @@ the zoo loses exactly what it must."""
 
 from graded import Exercises
 
-from weft.plan.zero import bucketed, sent
-from weft.plan.zero_alive import alive
+from weft.plan.zero.kept import alive
+from weft.plan.zero.stages import bucketed, sent
 
 
 class TestZero(Exercises):

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.plan import zero_overlap as overlap
-from weft.plan.collectives import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from weft.plan.collectives_price import pieces, volume
+from weft.plan.collectives.price import pieces, volume
+from weft.plan.collectives.steps import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from weft.plan.hardware import LINKS
-from weft.plan.memory import STAGES, model_states
-from weft.plan.precision_state import RECIPES
-from weft.plan.shape import SHAPES
-from weft.plan.zero import bucketed, calls, sent, share
-from weft.plan.zero_alive import alive
-from weft.plan.zero_overlap import Durations, exposed, numels, priced, simulated, step_seconds
+from weft.plan.memory.states import STAGES, model_states
+from weft.plan.precision.state import RECIPES
+from weft.plan.shape.model import SHAPES
+from weft.plan.zero import overlap as overlap
+from weft.plan.zero.kept import alive
+from weft.plan.zero.overlap import Durations, exposed, numels, priced, simulated, step_seconds
+from weft.plan.zero.stages import bucketed, calls, sent, share
 
 RINGS = {
     "all_reduce": ring_all_reduce,

@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from weft.meter import traffic
-from weft.plan.zero import sent
-from weft.run.world import launch
-from weft.run.zero import STAGES, Zero
+from weft.plan.zero.stages import sent
+from weft.run.world.launcher import launch
+from weft.run.zero.wrap import STAGES, Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 

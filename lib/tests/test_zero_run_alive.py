@@ -13,13 +13,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from weft.meter import live, traffic
-from weft.plan.memory import model_states
-from weft.plan.zero import sent
-from weft.plan.zero_alive import alive
-from weft.run import zero_gather, zero_lane, zero_stages
-from weft.run.world import launch
-from weft.run.zero import Zero
-from weft.run.zero_buckets import Bucket
+from weft.plan.memory.states import model_states
+from weft.plan.zero.kept import alive
+from weft.plan.zero.stages import sent
+from weft.run.world.launcher import launch
+from weft.run.zero import comm_thread, gathered, sharded
+from weft.run.zero.buckets import Bucket
+from weft.run.zero.wrap import Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 
@@ -88,7 +88,7 @@ def test_no_more_than_two_rows_of_gradients_and_two_units_at_a_time():
 
     def watched(world, stage):
         zero, gradients, units = Zero(tower(), ADAM, stage, world, bucket=LAYER), [], []
-        room, resize = Bucket._room, zero_gather.resize
+        room, resize = Bucket._room, gathered.resize
 
         def seen(*_):
             gradients.append(sum(b.gradients is not None for b in zero.buckets))
@@ -100,21 +100,21 @@ def test_no_more_than_two_rows_of_gradients_and_two_units_at_a_time():
             return found
 
         Bucket._room = watched_room
-        zero_gather.resize = lambda *given: (resize(*given), seen())
+        gathered.resize = lambda *given: (resize(*given), seen())
         for _ in range(2):
             zero(torch.ones(BATCH, WIDTH)).sum().backward()
             zero.step()
             zero.zero_grad()
             seen()
             assert gradients[-1] == 0
-        Bucket._room, zero_gather.resize = room, resize
+        Bucket._room, gathered.resize = room, resize
         return max(gradients), max(units), units[-1]
 
     def work(world):
-        zero_lane.Lane.ring = slow_ring
+        comm_thread.Lane.ring = slow_ring
         return watched(world, 2), watched(world, 3)
 
-    ring = zero_lane.Lane.ring
+    ring = comm_thread.Lane.ring
     found = launch(work, 3)
     for i, whole in ((0, (DEPTH, DEPTH)), (1, (2, 0))):  # stage 2, stage 3
         rows = [rank[i][0] for rank in found]
@@ -125,7 +125,7 @@ def test_no_more_than_two_rows_of_gradients_and_two_units_at_a_time():
 def test_sending_begins_before_backward_has_ended():
     def work(world, stage):
         events = []
-        take, submit = zero_stages.DataParallel._take, zero_lane.Lane.submit
+        take, submit = sharded.DataParallel._take, comm_thread.Lane.submit
 
         def watched_take(self, bucket, i, parameter):
             take(self, bucket, i, parameter)
@@ -135,8 +135,8 @@ def test_sending_begins_before_backward_has_ended():
             events.append(job.__name__)
             return submit(self, job, *given)
 
-        zero_stages.DataParallel._take = watched_take
-        zero_lane.Lane.submit = watched_submit
+        sharded.DataParallel._take = watched_take
+        comm_thread.Lane.submit = watched_submit
         zero = Zero(tower(), ADAM, stage, world, bucket=2 * LAYER)
         for _ in range(2):
             events.clear()
@@ -191,14 +191,14 @@ def test_a_unit_that_is_computed_again_is_not_gathered_again(inside):
 def test_the_next_unit_is_on_its_way_while_this_one_computes():
     def work(world):
         zero, events = Zero(tower(), ADAM, 3, world), []
-        fetch = zero_gather.Zero3._fetch
+        fetch = gathered.Zero3._fetch
 
         def watched(self, unit):
             if unit.coming is None:
                 events.append(f"gather {unit.names[0][0]}")
             fetch(self, unit)
 
-        zero_gather.Zero3._fetch = watched
+        gathered.Zero3._fetch = watched
         for i, layer in enumerate(zero.module):
             layer.register_forward_pre_hook(lambda *_, i=i: events.append(f"forward {i}"))
         x = torch.ones(BATCH, WIDTH)

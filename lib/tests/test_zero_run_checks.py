@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import nn
 
 from weft.meter import live, traffic
-from weft.run import collectives
-from weft.run.world import RankFailed, World, launch
-from weft.run.zero import Zero
-from weft.run.zero_lane import lane
+from weft.run.collectives import execute as collectives
+from weft.run.world.launcher import RankFailed, World, launch
+from weft.run.zero.comm_thread import lane
+from weft.run.zero.wrap import Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from weft.run.world import World
-from weft.run.zero import DataParallel, Zero
+from weft.run.world.launcher import World
+from weft.run.zero.sharded import DataParallel
+from weft.run.zero.wrap import Zero
 
 TOUCHING = ("open", "write", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir")
 
@@ -89,7 +90,7 @@ def saved(world: World, folder: str, stage: int, more: int = 0, **how) -> tuple:
     """Train three steps and save; then `more` steps: weights, pieces when saved, and the end."""
     zero = made(world, stage, **how)
     trained(zero, 0, 3)
-    from weft.run.zero_checkpoint import save
+    from weft.run.zero.checkpoint.folder import save
 
     save(Path(folder), zero, 3, {"text": "α", "at": [1, 2]})
     then = weights(zero), pieces(zero)
@@ -98,7 +99,7 @@ def saved(world: World, folder: str, stage: int, more: int = 0, **how) -> tuple:
 
 def loaded(world: World, folder: str, stage: int, more: int = 0, **how) -> tuple:
     """Load into a fresh model, then `more` steps: weights, pieces when loaded, and the end."""
-    from weft.run.zero_checkpoint import load
+    from weft.run.zero.checkpoint.folder import load
 
     zero = made(world, stage, **how)
     step, extra = load(folder, zero)
@@ -109,7 +110,7 @@ def loaded(world: World, folder: str, stage: int, more: int = 0, **how) -> tuple
 
 def refused(world: World, folder: str, stage: int, **how) -> tuple[str, bool]:
     """What load says of a checkpoint that it does not take, and whether it changed anything."""
-    from weft.run.zero_checkpoint import load
+    from weft.run.zero.checkpoint.folder import load
 
     zero = made(world, stage, **how)
     before = weights(zero), pieces(zero)

@@ -259,8 +259,8 @@ def main() -> None:
     warm(Path(probe))  # before the others: it says how Triton is to be loaded
     for name in ("pytest", "weft.grade.answers", *modules):
         import_module(name)
-    if "weft.run.server" in sys.modules:
-        sys.modules["weft.run.server"].subprocess = like_subprocess(from_here)
+    if "weft.process.forkserver" in sys.modules:
+        sys.modules["weft.process.forkserver"].subprocess = like_subprocess(from_here)
     gc.freeze()  # or every fork would go through all that was imported, and copy it
     while job := asked(control):
         wanted, (tell, *files) = job

@@ -25,10 +25,10 @@ def prepare() -> None:
     from weft.grade.worker import close
 
     counted = "traffic backward_traffic keys_seen queries_seen scores_seen visits _rows"
-    close(*(f"weft.plan.attention:{name}" for name in counted.split()))
-    close("weft.plan.explore_attention", "weft.plan.draw_attention_traffic")
-    close("weft.plan.draw_attention_orders", "weft.plan.roofline:attention")
-    close(*_modules("weft.ref"), *_modules("weft.kernels", but=("compile", "interpret")))
+    close(*(f"weft.plan.attention.tiling:{name}" for name in counted.split()))
+    close("weft.explore.attention", "weft.draw.attention.traffic")
+    close("weft.draw.attention.orders", "weft.plan.roofline:attention")
+    close(*_modules("weft.ref"), *_modules("weft.kernels", but=("code", "interpret")))
 
 
 def _modules(package: str, but: tuple[str, ...] = ()) -> list[str]:

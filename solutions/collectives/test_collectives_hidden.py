@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.grade import at_most, expect
-from weft.plan.collectives_price import seconds
+from weft.plan.collectives import seconds
 from weft.plan.hardware import Link
 
 pytestmark = pytest.mark.hidden

@@ -27,10 +27,10 @@ def prepare() -> None:
     from weft.grade.worker import close
 
     close("weft.plan.decode:bytes_per_token", "weft.plan.decode:sequences", "weft.plan.decode:step")
-    close("weft.plan.decode_blocks", "weft.plan.decode_serve", "weft.plan.decode_share")
-    close("weft.plan.explore_decode", "weft.plan.draw_decode", "weft.plan.draw_decode_bytes")
+    close("weft.plan.decode.blocks", "weft.plan.decode.serving", "weft.plan.decode.sharing")
+    close("weft.explore.decode", "weft.draw.decode.blocks", "weft.draw.decode.bytes")
     close("weft.nn.decode", *_modules("weft.ref"))
-    close(*_modules("weft.kernels", but=("compile", "interpret")))
+    close(*_modules("weft.kernels", but=("code", "interpret")))
 
 
 def _modules(package: str, but: tuple[str, ...] = ()) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.grade import at_most, expect
-from weft.plan.decode_blocks import Blocks, CacheFull
+from weft.plan.decode import Blocks, CacheFull
 
 pytestmark = pytest.mark.hidden
 

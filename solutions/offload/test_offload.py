@@ -6,9 +6,8 @@ import importlib.util
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.memory_infinity import MODELS, bandwidth_for, infinity
-from weft.plan.offload import streamed
-from weft.plan.offload_places import Node, placed
+from weft.plan.memory import MODELS, bandwidth_for, infinity
+from weft.plan.offload import Node, placed, streamed
 
 WHERE, RATE = "Where the bytes live", "How fast is fast enough"
 STREAM, ACT, TILES = "Think: a stream and its buffers", "Act: Adam from the disk", "Tiles"

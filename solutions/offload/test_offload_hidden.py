@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.grade import at_most, expect
-from weft.plan.memory_infinity import MODELS, bandwidth_for, infinity
-from weft.plan.offload_places import Node, placed
+from weft.plan.memory import MODELS, bandwidth_for, infinity
+from weft.plan.offload import Node, placed
 
 pytestmark = pytest.mark.hidden
 

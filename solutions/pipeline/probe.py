@@ -4,7 +4,8 @@ from pathlib import Path
 
 from weft.grade import expect
 from weft.grade.worker import close, load, rank
-from weft.plan.pipeline import Action, Plan, looped, validate
+from weft.plan.pipeline import Action, Plan, looped
+from weft.plan.schedule import validate
 from weft.plan.simulate import Deadlock, simulate
 
 RANKS = Path(__file__).with_name("ranks.py")
@@ -13,11 +14,11 @@ RANKS = Path(__file__).with_name("ranks.py")
 def prepare() -> None:
     """Close what the exercises ask for, before the answers are imported."""
     schedules = "gpipe one_f_one_b interleaved zb_h1 zb_h2 zb_v dualpipe_v _weave _straight _phases"
-    close(*(f"weft.plan.pipeline:{name}" for name in schedules.split()))
-    close(*(f"weft.plan.bubble:{name}" for name in ("fraction", "overhead", "microbatches")))
-    close(
-        "weft.plan.search", "weft.plan.explore", "weft.run.pipeline", "torch.distributed.pipelining"
-    )
+    close(*(f"weft.plan.pipeline.schedules:{name}" for name in schedules.split()))
+    closed_forms = "fraction", "overhead", "microbatches"
+    close(*(f"weft.plan.pipeline.bubble:{name}" for name in closed_forms))
+    close("weft.plan.pipeline.search", "weft.explore.pipeline", "weft.run.pipeline")
+    close("torch.distributed.pipelining")
 
 
 def on_ranks(answers, plan, width, batch, seed):

@@ -26,10 +26,10 @@ def prepare() -> None:
     """Close what the exercises ask for, before the answers are imported."""
     from weft.grade.worker import close
 
-    close("weft.plan.precision", "weft.plan.precision_scale", "weft.plan.explore_precision")
-    close("weft.plan.draw_precision", "weft.plan.draw_precision_scale")
+    close("weft.plan.precision", "weft.explore.precision")
+    close("weft.draw.precision")
     close("weft.nn.precision", *_modules("weft.ref"))
-    close(*_modules("weft.kernels", but=("compile", "interpret")))
+    close(*_modules("weft.kernels", but=("code", "interpret")))
 
 
 def _modules(package: str, but: tuple[str, ...] = ()) -> list[str]:

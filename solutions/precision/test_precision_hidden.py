@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.grade import at_most, expect
-from weft.plan.precision import Format
-from weft.plan.precision_scale import Scale
+from weft.plan.precision import Format, Scale
 
 pytestmark = pytest.mark.hidden
 

@@ -1,4 +1,4 @@
-"""`{calc}`: a Python expression over weft.plan, evaluated when the book is built.
+"""`{calc}`: a Python expression over the library's plans, evaluated when the book is built.
 
 What stands in the role is what would stand between the braces of an f-string:
 {calc}`bubble.fraction(p=8, m=32):.1%` prints 17.9%.
@@ -25,26 +25,32 @@ from .records import recorded
 logger = logging.getLogger(__name__)
 
 
+LAYERS = ("plan", "draw", "explore")  # where `module.name` is looked for
+
+
 class WrongExpression(Exception):
     """What an author wrote cannot be computed; the message says why."""
 
 
 @cache
-def plan_modules() -> dict[str, ModuleType]:
-    """Every module of weft.plan, by its short name."""
-    names = [found.name for found in pkgutil.iter_modules(weft.plan.__path__)]
-    return {name: importlib.import_module(f"weft.plan.{name}") for name in names}
+def modules(layer: str) -> dict[str, ModuleType]:
+    """The modules of a layer by name: the book's topics, and what they share."""
+    found = pkgutil.iter_modules(importlib.import_module(f"weft.{layer}").__path__)
+    return {at.name: importlib.import_module(f"weft.{layer}.{at.name}") for at in found}
 
 
 @cache
 def plan_names() -> dict[str, dict[str, object]]:
     """Every public name that weft.plan defines: name -> {module: value}."""
     found: dict[str, dict[str, object]] = {}
-    for short, module in plan_modules().items():
+    for at in pkgutil.walk_packages(weft.plan.__path__, "weft.plan."):
+        module = importlib.import_module(at.name)
+        if at.ispkg:
+            continue
         for name, value in vars(module).items():
             defined_here = getattr(value, "__module__", module.__name__) == module.__name__
             if not name.startswith("_") and defined_here and not isinstance(value, ModuleType):
-                found.setdefault(name, {})[short] = value
+                found.setdefault(name, {})[at.name.removeprefix("weft.plan.")] = value
     return found
 
 
@@ -68,14 +74,19 @@ def split_format(text: str) -> tuple[str, str]:
 
 
 class _Qualify(ast.NodeTransformer):
-    """Let `module.name` mean the module, even where a function has the module's name."""
+    """Let `zero.sent` mean the plan's function and `zero.shares_svg` the picture.
+
+    A module is looked for layer by layer, and found where it has what is asked of it; also where
+    a function has the module's name.
+    """
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.value, ast.Name):
-            module = plan_modules().get(node.value.id)
-            if module is not None and hasattr(module, node.attr):
-                node.value.id = f"module {node.value.id}"
+            for layer in LAYERS:
+                if hasattr(modules(layer).get(node.value.id), node.attr):
+                    node.value.id = f"module {layer} {node.value.id}"
+                    break
         return node
 
 
@@ -91,7 +102,8 @@ def namespace(tree: ast.AST, more: dict[str, object]) -> dict[str, object]:
 
 def _resolve(name: str, more: dict[str, object]) -> object:
     if name.startswith("module "):
-        return plan_modules()[name.removeprefix("module ")]
+        _, layer, module = name.split(" ")
+        return modules(layer)[module]
     if name in more:
         return more[name]
     if name == "math":
@@ -102,11 +114,11 @@ def _resolve(name: str, more: dict[str, object]) -> object:
         raise WrongExpression(f"`{name}` is defined more than once; write {spelled}")
     if homes:
         return next(iter(homes.values()))
-    if name in plan_modules():
-        return plan_modules()[name]
+    if name in modules("plan"):
+        return modules("plan")[name]
     if hasattr(builtins, name):
         return getattr(builtins, name)
-    near = difflib.get_close_matches(name, [*plan_names(), *plan_modules(), *more], n=1)
+    near = difflib.get_close_matches(name, [*plan_names(), *modules("plan"), *more], n=1)
     hint = f"; did you mean `{near[0]}`?" if near else ""
     raise WrongExpression(f"weft.plan defines no `{name}`{hint}")
 

@@ -22,6 +22,7 @@ from docutils.parsers.rst import directives
 import weft
 
 from . import states
+from .calc import LAYERS
 from .controls import Control, parse
 from .fresh import fingerprint
 from .picture import FigureDirective, alt_text, caption_of, depart_drawn, drawn, skip
@@ -54,7 +55,7 @@ class Explore(FigureDirective):
         if problem:
             return self.wrong(problem)
         if not re.fullmatch(r"\w+\.\w+", self.arguments[0]):
-            return self.wrong(f"`{self.arguments[0]}` is not MODULE.FUNCTION of weft.plan")
+            return self.wrong(f"`{self.arguments[0]}` is not MODULE.FUNCTION of weft.explore")
         try:
             controls = [parse(line) for line in self.content if line.strip()]
             picture = self.default_picture(controls)
@@ -168,13 +169,13 @@ def _field(identity: str, control: nodes.Element) -> str:
 
 
 def copy_library(app, error) -> None:
-    """Put weft.plan, and the file that draws a state, where the page's Python finds them."""
+    """Put what draws a state, and the layers it stands on, where the page's Python finds them."""
     if error is not None or app.builder.format != "html":
         return
     library, target = Path(weft.__file__).parent, Path(app.outdir, "_static", "pylib")
     shutil.rmtree(target, ignore_errors=True)
     sources = {"states.py": Path(states.__file__), "weft/__init__.py": library / "__init__.py"}
-    for path in sorted(library.glob("plan/**/*.py")):
+    for path in sorted(path for layer in LAYERS for path in library.glob(f"{layer}/**/*.py")):
         sources[f"weft/{path.relative_to(library).as_posix()}"] = path
     for name, path in sources.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)

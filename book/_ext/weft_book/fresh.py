@@ -18,7 +18,8 @@ def fingerprint(source: Path) -> str:
     """A hash over the text of everything that a computed page depends on."""
     found = hashlib.sha256()
     library = Path(weft.__file__).parent
-    files = [*library.glob("*.py"), *library.glob("plan/**/*.py"), *library.glob("bench/*.py")]
+    layers = ("plan", "draw", "explore", "bench")
+    files = [*library.glob("*.py"), *(p for at in layers for p in library.glob(f"{at}/**/*.py"))]
     files += [*Path(__file__).parent.glob("*.py"), *source.glob("book/measured/*.json")]
     for path in sorted(files):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

@@ -16,7 +16,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
 from weft.bench.record import Record
-from weft.plan import draw_curves, draw_ladder
+from weft.draw.measured import curves, ladder
 
 from . import fresh, measured_html
 from .calc import WrongExpression, evaluate
@@ -136,21 +136,20 @@ class Measured(FigureDirective):
             names = self.rows([record])
             limits = self.roof(record.chip)
             if self.kind == "curves":
-                panels = draw_curves.panels(record, names, self.authors(record))
+                panels = curves.panels(record, names, self.authors(record))
                 fitting = [limits if p.unit.endswith("/s") else {} for p in panels]
                 pairs = zip(panels, fitting, strict=True)
-                drawn += [(record.chip, draw_curves.svg(*pair)) for pair in pairs]
+                drawn += [(record.chip, curves.svg(*pair)) for pair in pairs]
                 continue
             for name in names:
                 found = {r.who: r for r in record.results if r.name == name and r.unit != "1"}
                 there = [who for who in self.authors(record) if who in found]
                 if there:
                     steps = [
-                        draw_ladder.Step(who, found[who].value, reasons.get(who, ""))
-                        for who in there
+                        ladder.Step(who, found[who].value, reasons.get(who, "")) for who in there
                     ]
                     unit = found[there[0]].unit
-                    drawn.append((record.chip, draw_ladder.svg(steps, unit, name, limits)))
+                    drawn.append((record.chip, ladder.svg(steps, unit, name, limits)))
         return drawn
 
     def roof(self, chip: str) -> dict[str, float]:

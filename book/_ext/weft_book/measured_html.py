@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 
 from weft.bench.record import FORMAT, Record, Result
-from weft.plan.draw_curves import value_words
+from weft.draw.measured import value_words
 
 SPELLED = {"cpu": "{}", "gpu": "{}", "system": "{}", "cores": "{} cores"}
 

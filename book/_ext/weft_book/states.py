@@ -10,7 +10,7 @@ import json
 
 
 def draw(target: str, controls: str, chosen: list[int]) -> str:
-    """Call a function of weft.plan with the chosen value of each control.
+    """Call a function of weft.explore with the chosen value of each control.
 
     `target` is "module.function", `controls` the JSON list of [name, values] pairs, `chosen` one
     position in each list of values. A ValueError is an answer too: that state cannot be.
@@ -21,6 +21,6 @@ def draw(target: str, controls: str, chosen: list[int]) -> str:
         for (name, choices), position in zip(json.loads(controls), chosen, strict=True)
     }
     try:
-        return getattr(importlib.import_module(f"weft.plan.{module}"), function)(**values)
+        return getattr(importlib.import_module(f"weft.explore.{module}"), function)(**values)
     except ValueError as error:
         return f'<p class="explore-note">{html.escape(str(error))}</p>'

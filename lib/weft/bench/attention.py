@@ -20,11 +20,10 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
-from weft.kernels import attention_fa1, attention_naive
-from weft.kernels.attention import attention
+from weft.kernels.attention import attention, fa1, naive
 from weft.meter import live
 from weft.ref.attention import attention as reference
-from weft.ref.attention_tiled import fa2
+from weft.ref.attention import fa2
 
 COMMAND = "weft bench attention"
 OURS, BEST = "weft", "weft / best"
@@ -193,7 +192,7 @@ def versions(clock: "Clock", sizes: Sizes, width: int) -> list[Result]:
     results = []
     for length in sizes.lengths:
         q, k, v, do = inputs(sizes, length, width, clock.device)
-        faces = {"naive": attention_naive.attention, "fa1": attention_fa1.attention}
+        faces = {"naive": naive.attention, "fa1": fa1.attention}
         faces = {who: face for who, face in faces.items() if length <= MOST[who]}
         faces["fa2"] = attention
         samples = clock.samples(accepted(faces, (q, k, v), do, False, "forward"))

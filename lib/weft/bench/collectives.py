@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from weft.bench.record import Record, Result
-from weft.plan.collectives_price import seconds, volume
+from weft.plan.collectives import seconds, volume
 from weft.plan.hardware import Link
 from weft.run import collectives as ours
 from weft.run.world import World, launch

@@ -19,9 +19,7 @@ from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
 from weft.kernels.decode import paged_attention as kernel
 from weft.nn.decode import Config, Decoder, PagedCache, generate, prefill, step
-from weft.plan.decode_blocks import CacheFull
-from weft.plan.decode_schedule import Turn
-from weft.plan.decode_serve import requests, serve
+from weft.plan.decode import CacheFull, Turn, requests, serve
 from weft.ref.attention import attention
 from weft.ref.decode import paged_attention as reference
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from weft.bench.record import Record, Result
-from weft.plan.draw_roofline import si
+from weft.draw.roofline import si
 
 BEST = "the best peer"
 NOT_OURS = ("weft", "FP8", "bf16")  # what our own contestants' names begin with

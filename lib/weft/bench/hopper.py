@@ -26,7 +26,8 @@ from weft.bench.attention import (
 )
 from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
-from weft.kernels import hopper, hopper_fp8
+from weft.kernels import hopper
+from weft.kernels.hopper import fp8
 
 COMMAND = "weft bench hopper"
 SIZES = CUDA._replace(repeats=15)
@@ -145,10 +146,10 @@ def eight_bits(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
     results = []
     for name, causal, (*qkv, do) in cases(sizes, width, clock.device):
         qkv = [x.detach() for x in qkv]
-        rounded = hopper_fp8.quantize(*qkv, hopper_fp8.signs(width))
+        rounded = fp8.quantize(*qkv, fp8.signs(width))
         eight = {
             EIGHT: partial(_attend, rounded, causal),
-            ROUNDED: partial(hopper_fp8.attention, causal=causal),
+            ROUNDED: partial(fp8.attention, causal=causal),
         }
         sixteen = {SIXTEEN: partial(hopper.attention, causal=causal)}
         calls = accepted(eight, qkv, do, causal, "forward", eight, WRONG_BY_EIGHT)
@@ -163,9 +164,9 @@ def eight_bits(clock: Clock, sizes: Sizes, width: int) -> list[Result]:
     return results
 
 
-def _attend(rounded: hopper_fp8.Quantized, causal: bool, q: Tensor, k: Tensor, _: Tensor) -> Tensor:
+def _attend(rounded: fp8.Quantized, causal: bool, q: Tensor, k: Tensor, _: Tensor) -> Tensor:
     """The kernel alone, of numbers that have been rounded before."""
-    return hopper_fp8.attend(rounded, k.shape[1], causal, q.shape[3] ** -0.5, q.dtype)[0]
+    return fp8.attend(rounded, k.shape[1], causal, q.shape[3] ** -0.5, q.dtype)[0]
 
 
 def cases(sizes: Sizes, width: int, device: str) -> Iterator[tuple[str, bool, list[Tensor]]]:

@@ -3,7 +3,7 @@
 One record for each topic whose kernels compile. A GPU is not needed; the versions of Triton and
 of the assembler that a record carries are what a difference between two of them comes from. For
 Hopper the hot loop is counted too, and what a turn of it costs each unit at least
-(`weft.plan.code_floor`). `worse_or_better` compares what is compiled now with a record.
+(`weft.plan.hopper.floor`). `worse_or_better` compares what is compiled now with a record.
 """
 
 import ast
@@ -20,13 +20,14 @@ import triton
 from triton import knobs
 
 from weft.bench.record import Record, Result
-from weft.kernels import Compiled, Pass, compile_for, hopper_fp8
+from weft.kernels import Compiled, Pass, compile_for
 from weft.kernels import attention as attention_
 from weft.kernels import decode as decode_
 from weft.kernels import hopper as hopper_
 from weft.kernels import precision as precision_
-from weft.kernels.loops import Instruction, Loop, plain
-from weft.plan.code_floor import Turn, alone, ceiling, clocks
+from weft.kernels.code import Instruction, Loop, plain
+from weft.kernels.hopper import fp8
+from weft.plan.hopper import Turn, alone, ceiling, clocks
 
 COMMAND = "weft bench machine_code"
 TARGETS = ("sm_80", "sm_90", "sm_100")
@@ -68,7 +69,7 @@ def hopper(target: str) -> Iterator[Pass]:
             for version in (hopper_.simple, hopper_.specialized, hopper_.pingpong):
                 listed = version.passes(target, width=width, causal=causal)
                 yield from _named(listed, target, kind, f"{version.__name__} ")
-            listed = hopper_fp8.passes(target, width=width, causal=causal)
+            listed = fp8.passes(target, width=width, causal=causal)
             yield from _named(listed, target, kind, "fp8 ")
             if width in hopper_.FUSED:
                 listed = hopper_.fused.passes(target, width, causal)
@@ -197,10 +198,12 @@ def source(one: Pass) -> int:
     The text is that of the kernel's function and of all that this names, and so on, in the
     modules of weft.kernels; what else stands there does not matter.
     """
-    given = {name: repr(_home(x) or x) for name, x in sorted(one.constexprs.items())}
+    given = {
+        name: repr((_home(x) and _home(x)[1]) or x) for name, x in sorted(one.constexprs.items())
+    }
     homes = filter(None, map(_home, (one.function, *one.constexprs.values())))
-    texts = sorted(_reached(homes).items())
-    words = (triton.__version__, _home(one.function), sorted(one.signature.items()))
+    texts = sorted(_reached(homes).values())
+    words = (triton.__version__, sorted(one.signature.items()))
     words += (given, sorted(one.options.items()), texts)
     return int(hashlib.sha256(repr(words).encode()).hexdigest()[:12], 16)
 

@@ -19,9 +19,7 @@ from torch import Tensor, nn
 from weft.bench import offload_disk
 from weft.bench.offload_disk import GIB, MIB, OURS, Files, Progress, disk
 from weft.bench.record import Record, Result
-from weft.run.offload import Store
-from weft.run.offload_adam import StreamingAdam, update
-from weft.run.offload_memory import Memory
+from weft.run.offload import Memory, Store, StreamingAdam, update
 
 COMMAND = "weft bench offload"
 ADAM = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
@@ -217,7 +215,7 @@ def training(sizes: Sizes, folder: Path, progress: Progress) -> list[Result]:
 
 def _trained(arguments: list[str]) -> str:
     """What `weft run offload` prints in a process of its own, whose memory is that of one run."""
-    command = [sys.executable, "-m", "weft.run.offload_train", *arguments]
+    command = [sys.executable, "-m", "weft.run.train.offload", *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"training failed: {done.stderr.strip().splitlines()[-1]}")

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from weft.bench.record import Record, Result
-from weft.run.offload import Store
-from weft.run.offload_direct import direct, durable, forget
+from weft.run.offload import Store, direct, durable, forget
 
 COMMAND = "weft bench offload_disk"
 OURS, COPIED, DIRECT, DD, MAPPED = "weft", "weft, copied", "direct I/O", "dd", "mmap"

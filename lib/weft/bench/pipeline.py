@@ -17,12 +17,10 @@ from torch.nn.functional import mse_loss
 
 from weft.bench.record import Record, Result
 from weft.nn.transformer import Block, Config, loss, stages
-from weft.plan.bubble import idle
-from weft.plan.pipeline import SCHEDULES, Plan, one_f_one_b
-from weft.plan.simulate import simulate
-from weft.plan.timeline import Timeline
-from weft.run.clock import Cpu, durations
-from weft.run.pipeline import Pipeline
+from weft.plan.pipeline import SCHEDULES, idle, one_f_one_b
+from weft.plan.schedule import Plan
+from weft.plan.simulate import Timeline, simulate
+from weft.run.pipeline import Cpu, Pipeline, durations
 from weft.run.world import launch
 
 COMMAND = "weft bench pipeline"

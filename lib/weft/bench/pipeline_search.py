@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from weft.bench.record import Record, Result
-from weft.plan.published import PROFILES, Profile
-from weft.plan.search import bound, search
+from weft.plan.pipeline import PROFILES, Profile
+from weft.plan.pipeline.search import bound, search
 
 
 def bench(progress: Callable[[float, float, str], None]) -> list[Record]:

@@ -20,7 +20,7 @@ from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
 from weft.kernels.precision import adam, per_tensor
 from weft.nn.precision import WAYS, Task, distance, train
-from weft.plan.precision_state import RECIPES, Recipe
+from weft.plan.precision import RECIPES, Recipe
 from weft.ref.precision import MasterAdam
 from weft.ref.precision import adam as reference
 

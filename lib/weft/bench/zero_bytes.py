@@ -14,8 +14,7 @@ from torch import nn
 from weft.bench.record import Record, Result
 from weft.meter import live, traffic
 from weft.plan.memory import STAGES, model_states
-from weft.plan.zero import calls, sent
-from weft.plan.zero_alive import alive
+from weft.plan.zero import alive, calls, sent
 from weft.run.world import World, launch
 from weft.run.zero import Zero
 

@@ -38,8 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print what the fullest device keeps of a model, under each stage of ZeRO."""
     from weft.plan.hardware import CHIPS
-    from weft.plan.memory import STAGES, activations, model_states, parameters
-    from weft.plan.memory_config import of_deepspeed, places
+    from weft.plan.memory import STAGES, activations, model_states, of_deepspeed, parameters, places
     from weft.terminal import table
 
     check_writable(options.svg)
@@ -73,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
     title = f"GiB for each of {d * t * p:,} devices: d = {d}, t = {t}, p = {p}"
     table([*columns, *(f"fits {chip.name}" for chip in chips)], rows, title=title)
     if options.svg:
-        from weft.plan.draw_memory import bars_svg
+        from weft.draw.memory import bars_svg
 
         about = f"{options.shape}: one of {d * t * p:,} devices, d = {d}, t = {t}, p = {p}"
         write(options.svg, bars_svg(bars, chips, about, binary=True) + "\n")
@@ -84,8 +83,7 @@ def model_shape(name: str, seq: int | None):
     """The shape of that name, or in that config.json; with sequences of `seq` tokens, if given."""
     from dataclasses import replace
 
-    from weft.plan.shape import SHAPES
-    from weft.plan.shape_config import of_config
+    from weft.plan.shape import SHAPES, of_config
 
     path = Path(name)
     if name in SHAPES:

@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Search for a schedule and set it beside those that have names."""
-    from weft.plan.search import search
+    from weft.plan.pipeline.search import search
     from weft.terminal import table, working
 
     times = {"f": options.f, "b": options.b, "w": options.w, "c": options.c}

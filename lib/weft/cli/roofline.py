@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Draw roofs with operations under them, and print what each can reach."""
-    from weft.plan.draw_roofline import of_record, svg, text
+    from weft.draw.roofline import of_record, svg, text
     from weft.plan.hardware import CHIPS
     from weft.plan.roofline import EXAMPLES, operation
     from weft.terminal import width

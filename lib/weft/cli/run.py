@@ -6,8 +6,8 @@ from weft.cli.common import known
 
 TRAINERS = {  # `weft run TOPIC` -> the module whose main it calls
     "pipeline": "weft.run.train",
-    "zero": "weft.run.zero_train",
-    "offload": "weft.run.offload_train",
+    "zero": "weft.run.train.zero",
+    "offload": "weft.run.train.offload",
 }
 
 
@@ -22,4 +22,8 @@ def main(options: argparse.Namespace) -> int:
     from importlib import import_module
 
     trainer = import_module(known("topic", options.topic, TRAINERS))
-    return trainer.main(options.rest) or 0
+    if options.topic == "pipeline":
+        from weft.draw.pipeline import text
+
+        return trainer.main(options.rest, picture=text)
+    return trainer.main(options.rest)

@@ -51,7 +51,7 @@ def check_size(p: int, m: int, v: int = 1) -> None:
 
 def in_characters(timeline) -> str:
     """A timeline as wide as the terminal, painted where it can be."""
-    from weft.plan.draw import text
+    from weft.draw.pipeline import text
     from weft.terminal import has_color, width
 
     return text(timeline, width=width(), color=has_color())
@@ -60,7 +60,7 @@ def in_characters(timeline) -> str:
 def keep(timeline, options: argparse.Namespace) -> None:
     """Write the files that were asked for, and say so."""
     if options.svg:
-        from weft.plan.draw import svg
+        from weft.draw.pipeline import svg
 
         write(options.svg, svg(timeline) + "\n")
     if options.trace:

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.grade import confine, data
 from weft.grade.worker import MOST, send
-from weft.plan.pipeline import Plan
+from weft.plan.schedule import Plan
 
 START = 120  # seconds that the small process may take to import what it hands on
 PRINTED = 400  # characters of an answer's output that are kept

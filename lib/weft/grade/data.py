@@ -11,7 +11,7 @@ import json
 from fractions import Fraction
 from typing import Any
 
-from weft.plan.pipeline import Action, Plan
+from weft.plan.schedule import Action, Plan
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32")
 DTYPES += ("int64", "bool")

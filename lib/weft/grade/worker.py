@@ -16,6 +16,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import pkgutil
 import socket
 import sys
 import traceback
@@ -171,15 +172,42 @@ def close(*names: str) -> None:
     """Close library functions ("module:function") or modules ("module") to the answers.
 
     An exercise that asks for 1F1B must not be passed by calling ours. The function keeps its
-    identity and loses its body, so every name and table that refers to it is closed as well.
+    identity and loses its body, so every name and table that refers to it is closed as well. A
+    module is closed with those below it, and what packages above it hand on from it.
     """
     for name in names:
         module, _, function = name.partition(":")
         if function:
             vars(importlib.import_module(module))[function].__code__ = _closed.__code__
-        else:
-            sys.modules[module] = closed = ModuleType(module)
-            closed.__getattr__ = _closed_attribute
+            continue
+        for closed in (module, *_below(module)):
+            _close_module(closed)
+
+
+def _below(package: str) -> list[str]:
+    """The modules inside a package of ours, imported or not; of others those that are imported."""
+    if not package.startswith("weft."):
+        return [loaded for loaded in sys.modules if loaded.startswith(f"{package}.")]
+    folders = importlib.util.find_spec(package).submodule_search_locations or []
+    found = []
+    for at in pkgutil.iter_modules(folders):
+        name = f"{package}.{at.name}"
+        found += [name, *(_below(name) if at.ispkg else ())]
+    return found
+
+
+def _close_module(name: str) -> None:
+    real = sys.modules.get(name)
+    sys.modules[name] = closed = ModuleType(name)
+    closed.__getattr__ = _closed_attribute
+    parts = name.split(".")
+    for depth in range(1, len(parts)):
+        above = sys.modules.get(".".join(parts[:depth]))
+        if above is None or real is None:
+            continue
+        for attribute, value in list(vars(above).items()):
+            if value is real or getattr(value, "__module__", None) == name:
+                setattr(above, attribute, closed if value is real else _closed)
 
 
 def _closed(*args: Any, **kwargs: Any) -> None:

@@ -6,7 +6,7 @@ together. May import: torch, triton and weft.plan.
 Where torch sees no CUDA device, importing this package turns Triton's interpreter on, so that the
 same kernels run on CPU tensors. Triton decides that where a kernel is defined, hence here, before
 any is. TRITON_INTERPRET, set to 0 or 1 beforehand, has the last word. Kernels in Gluon, which
-Triton does not interpret, have an interpreter of our own, `gluon_interpreter`.
+Triton does not interpret, have an interpreter of our own, `weft.kernels.gluon.interpreter`.
 """
 
 import os
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 
 import torch
 
-from weft.kernels.compile import Compiled, Pass, compile_for
+from weft.kernels.code import Compiled, Pass, compile_for
 from weft.kernels.interpret import mend
 
 __all__ = ["Compiled", "Pass", "compile_for"]

@@ -15,10 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.attention_tile import LN2, LOG2E
-from weft.kernels.compile import Pass
-from weft.plan.decode import splits
-from weft.plan.decode_check import Sizes, check, look
+from weft.kernels.attention import LN2, LOG2E
+from weft.kernels.code import Pass
+from weft.plan.decode import Sizes, check, look, splits
 
 TILE = 64  # tokens that a program holds at a time
 WIDEST, MOST = 256, 128  # of a head; query heads for a kv head, in half precision

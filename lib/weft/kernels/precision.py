@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.compile import Pass
+from weft.kernels.code import Pass
 
 BLOCK = 1024  # weights of a program, 8 for each thread: 16 bytes of bf16, 32 of fp32
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from weft.nn import transformer
-from weft.plan.decode_blocks import Blocks, Event
-from weft.plan.decode_schedule import Scheduler, Turn
+from weft.plan.decode import Blocks, Event, Scheduler, Turn
 from weft.ref.attention import attention
 from weft.ref.decode import paged_attention
 

@@ -13,8 +13,7 @@ from torch.autograd import Function
 from torch.optim import Adam
 
 from weft.plan.arguments import sizes
-from weft.ref.precision import LossScaler, MasterAdam
-from weft.ref.precision_rounding import Delayed, stochastic
+from weft.ref.precision import Delayed, LossScaler, MasterAdam, stochastic
 
 EPS = 1e-12  # of Adam: nothing beside the gradients of a mean over millions
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from weft.plan.decode_check import check, look
+from weft.plan.decode import check, look
 from weft.ref.attention import attention
 
 

@@ -1,4 +1,4 @@
-"""Which messages a schedule's actions need, who is at their other end, and whether all are there."""
+"""Which messages the actions of a schedule need, and who is at their other end."""
 
 from collections.abc import Iterator
 from dataclasses import replace

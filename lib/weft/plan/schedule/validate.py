@@ -1,4 +1,4 @@
-"""What makes lists of actions a schedule: every stage runs every microbatch forward, then backward."""
+"""What makes lists of actions a schedule: all of the work, once, in a possible order."""
 
 from collections.abc import Sequence
 

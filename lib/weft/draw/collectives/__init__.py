@@ -1,0 +1,13 @@
+"""Pictures of collectives: who holds what after each step, what connects them, what it takes."""
+
+from weft.draw.collectives.boxes import box_svg
+from weft.draw.collectives.film import film_svg
+from weft.draw.collectives.times import binary, curves_svg, times_svg
+
+__all__ = [
+    "binary",
+    "box_svg",
+    "curves_svg",
+    "film_svg",
+    "times_svg",
+]

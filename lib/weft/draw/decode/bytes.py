@@ -1,0 +1,65 @@
+"""What a token costs in the cache: a bar for each model, and what it would cost ungrouped."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from weft.draw.figure import FORWARD, INK, Figure, Scale, amount, legend, measure
+from weft.plan.decode import bytes_per_token
+from weft.plan.shape import ModelShape
+
+WIDE, BAR, STEP = 480, 22, 34
+OUTLINE = {"stroke": INK, "stroke_opacity": 0.5, "stroke_width": 0.75}
+OWN = {"fill": "none", "stroke": "currentColor", "stroke_opacity": 0.6, "stroke_dasharray": "4 3"}
+
+
+def bytes_svg(shapes: Mapping[str, ModelShape], size: int = 2) -> str:
+    """KiB of cache for each token, `size` bytes an element; dashed if all heads had their own."""
+    costs = {name: bytes_per_token(shape, size) / 1024 for name, shape in shapes.items()}
+    owns = {
+        name: bytes_per_token(replace(shape, kv_heads=None), size) / 1024
+        for name, shape in shapes.items()
+    }
+    left = 12 + max(map(measure, shapes))
+    x = Scale(0, max(owns.values()), left, WIDE - 12 - measure("0000 KiB, 1/00"))
+    figure = Figure(
+        WIDE,
+        40 + STEP * len(shapes),
+        f"Bytes of cache per token, {size} bytes an element",
+        _describe(shapes, costs, owns),
+        least=WIDE * 0.73,
+        largest=WIDE * 1.25,
+    )
+    legend(
+        figure,
+        14,
+        [("keys and values as they are", FORWARD.paint() | OUTLINE), ("one for each head", OWN)],
+    )
+    for i, (name, shape) in enumerate(shapes.items()):
+        y = 34 + STEP * i
+        tip = f"{name}: {shape.layers} layers, {shape.groups} of {shape.heads} heads"
+        figure.words(0, y + 15, name)
+        box = {"x": x(0), "y": y, "height": BAR}
+        figure.mark("rect", width=x(owns[name]) - x(0), **box, **OWN)
+        figure.mark(
+            "rect", width=x(costs[name]) - x(0), **box, **FORWARD.paint(), **OUTLINE, tip=tip
+        )
+        told = f"{amount(costs[name])} KiB"
+        if shape.groups < shape.heads:
+            told += f", 1/{shape.heads // shape.groups}"
+        figure.words(x(owns[name]) + 6, y + 15, told)
+    return str(figure)
+
+
+def _describe(
+    shapes: Mapping[str, ModelShape], costs: Mapping[str, float], owns: Mapping[str, float]
+) -> str:
+    told = ["A bar for each model."]
+    for name, shape in shapes.items():
+        what = f"{name}: {amount(costs[name])} KiB for each token"
+        if shape.groups < shape.heads:
+            what += (
+                f", with {shape.groups} heads of keys and values for {shape.heads} heads; it would "
+                f"be {amount(owns[name])} KiB if each had its own"
+            )
+        told.append(what + ".")
+    return " ".join(told)

@@ -1,0 +1,342 @@
+"""Measurements as curves: a line for each contestant over a size, and how each of them ends.
+
+The size is on a logarithmic axis. Rates begin at zero, so that heights compare; times and bytes,
+which grow by powers, are logarithmic too. What was not measured leaves a gap.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, isfinite
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from weft.draw.figure import (
+    FORWARD,
+    INPUT_GRADIENT,
+    STUCK,
+    WAITING,
+    WEIGHT_GRADIENT,
+    Figure,
+    Log,
+    Scale,
+    amount,
+    measure,
+    number,
+)
+from weft.draw.roofline import PREFIXES, si
+
+Points = Mapping[float, float]  # size -> value; a size that is missing is a gap
+NOTHING: Mapping[str, float] = MappingProxyType({})
+
+WIDE, PLOT, TOP, LEFT, SMALL, LINE = 400, 200, 26, 48, 11, 13
+MOST_LABEL = 104  # wider ones are broken in two
+SIZED = (  # "causal, T = 512" and "context 64", or "1024 numbers"
+    re.compile(r"(?:(?P<panel>.+), )?(?P<across>[^,\d]+?) *=? *(?P<size>\d+)"),
+    re.compile(r"(?:(?P<panel>.+), )?(?P<size>\d+) (?P<across>[^,\d]+)"),
+)
+DASHES = ("none", "6 3", "2 3")
+MARKS: tuple[Callable[[float, float], str], ...] = (
+    lambda x, y: f"M{number(x - 3.5)} {number(y)}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
+    lambda x, y: f"M{number(x - 3)} {number(y - 3)}h6v6h-6z",
+    lambda x, y: f"M{number(x)} {number(y - 4)}l4 7h-8z",
+    lambda x, y: f"M{number(x)} {number(y - 4.5)}l4 4.5l-4 4.5l-4 -4.5z",
+    lambda x, y: f"M{number(x)} {number(y + 4)}l4 -7h-8z",
+)
+COLOURS = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, WAITING, STUCK)
+
+
+class Panel(NamedTuple):
+    """What goes into one picture: its name, what the sizes are, the unit, and the lines."""
+
+    name: str
+    across: str
+    unit: str
+    lines: dict[str, dict[float, float]]
+
+
+def panels(record: Any, names: Sequence[str], authors: Sequence[str]) -> list[Panel]:
+    """The results of these names by these authors as pictures, in the order of names and authors.
+
+    A name holds its size, "causal, T = 512", "context 64" or "1024 numbers"; what stands before,
+    and the unit, is the panel. Plain ratios are left out beside anything else. `record` is a
+    weft.bench.record.Record.
+    """
+    shown = [r for r in record.results if r.name in names and r.who in authors]
+    shown = [r for r in shown if r.unit != "1"] or shown
+    shown.sort(key=lambda r: (names.index(r.name), authors.index(r.who)))
+    found: dict[tuple[str, str], Panel] = {}
+    for result in shown:
+        sized = next(filter(None, (form.fullmatch(result.name) for form in SIZED)), None)
+        if not sized:
+            raise ValueError(f"result {result.name!r} has no one size, as curves need")
+        name, across = sized["panel"] or "", sized["across"]
+        panel = found.setdefault((name, result.unit), Panel(name, across, result.unit, {}))
+        panel.lines.setdefault(result.who, {})[float(sized["size"])] = result.value
+    return list(found.values())
+
+
+def svg(panel: Panel, limits: Mapping[str, float] = NOTHING) -> str:
+    """The curves of a panel; `limits` are level lines that nothing should rise above.
+
+    The first line is ours: the thick one in the colour of the text.
+    """
+    _check(panel, limits)
+    sizes = sorted({size for line in panel.lines.values() for size in line})
+    labels = _labels(panel, limits)
+    deep = max(PLOT, sum(label.high for label in labels) + 4)
+    right = max(measure(text, SMALL) for label in labels for text in label.texts) + 26
+    x = Log(sizes[0], sizes[-1], LEFT + 8, WIDE - right - 6)
+    y = _heights(panel, limits, TOP + deep, TOP)
+    figure = Figure(
+        WIDE, TOP + deep + 38, _title(panel), _describe(panel, limits, sizes),
+        least=WIDE * 0.85, largest=WIDE * 1.35,
+    )  # fmt: skip
+    place = _middle(x) if len(sizes) == 1 else x
+    _axes(figure, panel, sizes, place, y, WIDE - right)
+    for value in limits.values():
+        figure.line(LEFT, y(value), WIDE - right, y(value), stroke_dasharray="8 4")
+    for i, (who, line) in reversed(list(enumerate(panel.lines.items()))):  # ours on top
+        _line(figure, panel, who, line, sizes, place, y, _look(i), MARKS[i % len(MARKS)])
+    _write_labels(figure, labels, y, place, sizes[-1], WIDE - right)
+    return str(figure)
+
+
+def _check(panel: Panel, limits: Mapping[str, float]) -> None:
+    values = [v for line in panel.lines.values() for v in line.values()]
+    if not values:
+        raise ValueError("lines is empty, must hold at least one point")
+    for value in (*values, *limits.values()):
+        if not isfinite(value) or value < 0 or (_by_powers(panel.unit) and value == 0):
+            raise ValueError(f"lines has {value!r}, must be finite and above 0")
+    for size in (s for line in panel.lines.values() for s in line):
+        if not 0 < size < inf:
+            raise ValueError(f"lines has size {size!r}, must be finite and above 0")
+
+
+def _by_powers(unit: str) -> bool:
+    """Whether values of this unit grow by powers: times and bytes, but not rates and ratios."""
+    return unit != "1" and not unit.endswith("/s")
+
+
+def _middle(x: Log) -> Callable[[float], float]:
+    return lambda _: (x.start + x.stop) / 2
+
+
+def _heights(panel: Panel, limits: Mapping[str, float], bottom: float, top: float) -> Scale | Log:
+    values = [v for line in panel.lines.values() for v in line.values()] + list(limits.values())
+    if _by_powers(panel.unit):
+        return Log(min(values) / 1.5, max(values) * 1.5, bottom, top)
+    return Scale(0, max(values) * 1.04 or 1.0, bottom, top)
+
+
+def _look(i: int) -> dict[str, str]:
+    """The stroke of the i-th line."""
+    if i == 0:
+        return {"stroke": "currentColor", "stroke_width": "2.5"}
+    colour = COLOURS[(i - 1) % len(COLOURS)]
+    dash = DASHES[(i - 1) // len(COLOURS) % len(DASHES)]
+    live = f"stroke:var(--{colour.variable},{colour.hexadecimal})"
+    return {"stroke": colour.hexadecimal, "style": live, "stroke_width": "1.8",
+            "stroke_dasharray": dash}  # fmt: skip
+
+
+def _fill(i: int) -> dict[str, str]:
+    return {"fill": "currentColor"} if i == 0 else COLOURS[(i - 1) % len(COLOURS)].paint()
+
+
+def _line(figure, panel, who, line, sizes, x, y, look, mark) -> None:
+    """A line through neighbouring sizes, broken where one is missing, with a mark at each."""
+    path, before = "", False
+    for size in sizes:
+        if size in line:
+            path += f"{'L' if before else 'M'}{number(x(size))} {number(y(line[size]))}"
+        before = size in line
+    figure.mark("path", d=path, fill="none", stroke_linejoin="round", **look)
+    fill = _fill(list(panel.lines).index(who))
+    for size, value in line.items():
+        tip = f"{who}, {panel.across} {size:g}: {value_words(value, panel.unit)}"
+        figure.mark("path", d=mark(x(size), y(value)), tip=tip, **fill)
+
+
+def value_words(value: float, unit: str) -> str:
+    """A value with its unit, in three digits.
+
+    >>> value_words(6.12e14, "FLOP/s"), value_words(0.00321, "s"), value_words(12.34, "1/s")
+    ('612 TFLOP/s', '3.21 ms', '12.3 per s')
+    """
+    if unit in ("1", "1/s"):
+        return amount(float(f"{value:.3g}")) + (" per s" if unit == "1/s" else "")
+    if unit == "s" and 0 < value < 0.9995:
+        steps = ((1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
+        factor, small = next((p for p in steps if value * p[0] >= 0.9995), steps[-1])
+        return f"{float(f'{value * factor:.3g}'):g} {small}"
+    return si(value, unit)
+
+
+# --- axes -----------------------------------------------------------------------------------------
+
+
+def size_words(size: float) -> str:
+    """A size on the axis; k is 1024, M is 1024 k.
+
+    >>> size_words(512), size_words(16384), size_words(2**22), size_words(1000)
+    ('512', '16k', '4M', '1000')
+    """
+    for unit, letter in ((2**20, "M"), (2**10, "k")):
+        if size >= unit and size % unit == 0:
+            return f"{size / unit:g}{letter}"
+    return f"{size:g}"
+
+
+def _axes(figure: Figure, panel: Panel, sizes, x, y, stop: float) -> None:
+    ticks, head = _ticks(panel, y)
+    told = f"{panel.name}: {head}" if panel.name else head
+    figure.words(0, 12, told, font_weight="bold")
+    with figure.group(font_size=SMALL, text_anchor="end"):
+        for at, word in ticks:
+            figure.line(LEFT, y(at), stop, y(at), stroke_opacity=0.15)
+            figure.words(LEFT - 5, y(at) + 4, word)
+    figure.line(LEFT, y.start, stop, y.start)
+    free = -inf
+    with figure.group(font_size=SMALL, text_anchor="middle"):
+        for size in sizes:
+            figure.line(x(size), y.start, x(size), y.start + 4)
+            half = measure(size_words(size), SMALL) / 2
+            if x(size) - half >= free:
+                figure.words(x(size), y.start + 16, size_words(size))
+                free = x(size) + half + 4
+    letters = "".join(map(size_words, sizes))
+    thousand = " (1k = 1024)" if "k" in letters else " (1M = 1024²)" if "M" in letters else ""
+    middle = (LEFT + stop) / 2
+    across = f"{panel.across}{thousand}"
+    figure.words(middle, y.start + 32, across, text_anchor="middle", font_size=SMALL)
+
+
+def _ticks(panel: Panel, y: Scale | Log) -> tuple[list[tuple[float, str]], str]:
+    """Where the level lines are and how they read, and what stands above the axis."""
+    if isinstance(y, Log):
+        ticks = y.ticks((1,)) if len(y.ticks((1,))) >= 3 else y.ticks((1, 2, 5))
+        head = {"s": "time", "B": "bytes"}.get(panel.unit, panel.unit)
+        return [(tick, value_words(tick, panel.unit)) for tick in ticks], head
+    if panel.unit in ("1", "1/s"):
+        head = "ratio" if panel.unit == "1" else "per second"
+        return [(tick, amount(tick)) for tick in y.ticks(5)], head
+    factor, prefix = next(((f, p) for f, p in PREFIXES if y.high >= 2 * f), (1.0, ""))
+    shown = Scale(0, y.high / factor, y.start, y.stop)
+    return [(tick * factor, amount(tick)) for tick in shown.ticks(5)], prefix + panel.unit
+
+
+# --- what stands at the end of a line -------------------------------------------------------------
+
+
+class Label(NamedTuple):
+    """A line's name with the value that it ends with: where that is, and how it is marked."""
+
+    value: float
+    texts: tuple[str, ...]
+    last: float  # the size at which the line ends
+    mark: Callable[[float, float], str] | None
+    fill: dict[str, str]
+
+    @property
+    def high(self) -> float:
+        """The room it takes, downwards."""
+        return LINE * len(self.texts) + 3
+
+
+def _labels(panel: Panel, limits: Mapping[str, float]) -> list[Label]:
+    """From the highest to the lowest."""
+    made = []
+    for i, (who, line) in enumerate(panel.lines.items()):
+        last = max(line)
+        made.append(_label(who, line[last], panel.unit, last, MARKS[i % len(MARKS)], _fill(i)))
+    made += [_label(name, value, panel.unit, inf, None, {}) for name, value in limits.items()]
+    return sorted(made, key=lambda label: -label.value)
+
+
+def _label(name: str, value: float, unit: str, last: float, mark, fill) -> Label:
+    said = value_words(value, unit)
+    short = said.partition(" ")[0] if unit.endswith("/s") else said
+    words = [*name.split(), short]
+    if measure(" ".join(words), SMALL) <= MOST_LABEL:
+        return Label(value, (" ".join(words),), last, mark, fill)
+    cuts = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
+    both = min(cuts, key=lambda cut: max(measure(text, SMALL) for text in cut))
+    return Label(value, both, last, mark, fill)
+
+
+def spread(wanted: Sequence[float], highs: Sequence[float], top: float, bottom: float) -> list:
+    """Where labels begin, downwards, so that none covers another: each as near as can be.
+
+    `wanted` are the middles of their values' places, from the top downwards.
+
+    >>> spread([10, 12, 90], [10, 10, 10], 0, 100)
+    [1.0, 11.0, 85.0]
+    """
+    starts, groups = [], []  # neighbours that touch move together: (sum of wishes, members, high)
+    for want, high in zip(wanted, highs, strict=True):
+        groups.append(([want - high / 2], [high]))
+        while len(groups) > 1 and _start(groups[-1]) < _start(groups[-2]) + sum(groups[-2][1]):
+            wishes, heights = groups.pop()
+            shift = sum(groups[-1][1])
+            groups[-1][0].extend(wish - shift for wish in wishes)
+            groups[-1][1].extend(heights)
+    for group in groups:
+        at = _start(group)
+        for high in group[1]:
+            starts.append(at)
+            at += high
+    below = bottom
+    for i in reversed(range(len(starts))):
+        starts[i] = below = min(starts[i], below - highs[i])
+    above = top
+    for i, high in enumerate(highs):
+        starts[i] = max(starts[i], above)
+        above = starts[i] + high
+    return starts
+
+
+def _start(group: tuple[list[float], list[float]]) -> float:
+    """The place of a group that suits its members best, on average."""
+    return sum(group[0]) / len(group[0])
+
+
+def _write_labels(figure: Figure, labels: list[Label], y, x, most: float, left: float) -> None:
+    """In a column on the right; a fine line leads there from a curve that comes so far."""
+    highs = [label.high for label in labels]
+    starts = spread([y(label.value) for label in labels], highs, TOP - 8, y.start + 8)
+    for label, start in zip(labels, starts, strict=True):
+        middle = start + label.high / 2
+        if label.mark is None:
+            figure.line(left + 6, middle, left + 18, middle, stroke_dasharray="4 2")
+        else:
+            figure.mark("path", d=label.mark(left + 12, middle), **label.fill)
+        if label.last >= most:
+            begin = left if label.last == inf else x(most) + 5
+            figure.line(begin, y(label.value), left + 6, middle, stroke_opacity=0.35)
+        for i, text in enumerate(label.texts):
+            figure.words(left + 20, start + 1.5 + LINE * (i + 0.8), text, font_size=SMALL)
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def _title(panel: Panel) -> str:
+    what = {"1": "Ratios", "s": "Seconds", "B": "Bytes"}.get(panel.unit, panel.unit)
+    return f"{what} over {panel.across}" + (f", {panel.name}" if panel.name else "")
+
+
+def _describe(panel: Panel, limits: Mapping[str, float], sizes: Sequence[float]) -> str:
+    """Who ends where, the highest first, and who does not come to the end."""
+    last = {who: (max(line), line[max(line)]) for who, line in panel.lines.items()}
+    ends = sorted(last.items(), key=lambda item: -item[1][1])
+    told = [
+        f"{who} {value_words(value, panel.unit)}" + ("" if size == sizes[-1] else f" at {size:g}")
+        for who, (size, value) in ends
+    ]
+    kinds = "A curve" if len(told) == 1 else f"{len(told)} curves"
+    span = f"from {sizes[0]:g} to {sizes[-1]:g}" if len(sizes) > 1 else f"at {sizes[0]:g}"
+    said = f"{kinds} over {panel.across} {span}. They end with {', '.join(told)}."
+    for name, value in limits.items():
+        said += f" A level line, {name}, is at {value_words(value, panel.unit)}."
+    return said

@@ -1,0 +1,213 @@
+"""What a device keeps, as bars: weights, gradients, optimizer, activations, and what is left."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from weft.draw import figure as svg
+from weft.draw.figure import Colour, Figure, Scale, measure, number
+from weft.plan.hardware import Chip
+from weft.plan.memory import STAGES, activations, model_states, parameters
+from weft.plan.shape import ModelShape
+
+WIDE, BAR, STEP = 480, 22, 32
+FURTHEST = 2.5  # times the largest memory: where bars are cut off
+WEIGHTS = Colour("weft-weights", "#77AADD")
+GRADIENTS = Colour("weft-gradients", "#EEDD88")
+OPTIMIZER = Colour("weft-optimizer", "#EE8866")
+ACTIVATIONS = Colour("weft-activations", "#BBCC33")
+OUTLINE = {"stroke": svg.INK, "stroke_opacity": 0.5, "stroke_width": 0.75}
+WAYS = (  # what it is called, whether by sequence parallelism, and what is computed again
+    ("all kept", False, "none"),
+    ("sequence parallel", True, "none"),
+    ("no scores kept", False, "selective"),
+    ("both", True, "selective"),
+    ("layers' inputs", False, "full"),
+)
+LEFT_OVER = {
+    "fill": "none",
+    "stroke": "currentColor",
+    "stroke_opacity": 0.45,
+    "stroke_dasharray": "3 3",
+}
+
+
+class Kept(NamedTuple):
+    """Bytes that a device keeps, by what they are."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float = 0
+
+
+LOOKS = dict(zip(Kept._fields, (WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS), strict=True))
+
+
+def kept(
+    shape: ModelShape,
+    d: int,
+    stage: int,
+    microbatch: int = 1,
+    t: int = 1,
+    p: int = 1,
+    **how: object,
+) -> Kept:
+    """What the fullest of d t p devices keeps of a model; `how` goes to `activations`.
+
+    >>> from weft.plan.shape import SHAPES
+    >>> sum(kept(SHAPES["gpt-7.5b"], 64, 3, recompute="full")) / 1e9 < 2.6
+    True
+    """
+    states = model_states(parameters(shape, t, p), d, stage)
+    between = activations(shape, microbatch, t, p, **how)
+    return Kept(states.weights, states.gradients, states.optimizer, between)
+
+
+def stages_svg(
+    shape: ModelShape, d: int, chips: Sequence[Chip] = (), title: str = "", **how: object
+) -> str:
+    """A bar for each stage of ZeRO, of the fullest device; `how` goes to `kept`."""
+    rows = {f"stage {stage}": kept(shape, d, stage, **how) for stage in STAGES}
+    return bars_svg(rows, chips, title or f"One of {d} devices under each stage of ZeRO")
+
+
+def activations_svg(shape: ModelShape, microbatch: int, t: int, chips: Sequence[Chip] = ()) -> str:
+    """A bar for each way of keeping activations on one of t tensor parallel devices."""
+    rows = {}
+    for name, sequence, recompute in WAYS:
+        how = {"sequence_parallel": sequence, "recompute": recompute}
+        rows[name] = Kept(0, 0, 0, activations(shape, microbatch, t, **how))
+    return bars_svg(rows, chips, f"Activations of {shape.layers} layers, one of {t} devices")
+
+
+def bars_svg(
+    rows: Mapping[str, Kept | Sequence[float]],
+    chips: Sequence[Chip] = (),
+    title: str = "What a device keeps",
+    binary: bool = False,
+) -> str:
+    """A stacked bar for each row, its total behind it, and a line at each chip's memory.
+
+    What the first chip has left is dashed. Bars that go far beyond the largest memory are cut off,
+    at a zigzag. Sizes are in GB, or in GiB if `binary`; far smaller ones in MB or MiB, and so on.
+    """
+    rows = {name: Kept(*row) for name, row in rows.items()}
+    _check(rows, chips)
+    tell = _teller(max(map(sum, rows.values())), binary)
+    end = max(map(sum, rows.values()), default=1.0) or 1.0
+    if chips:
+        most = max(chip.memory for chip in chips)
+        end = max(min(end, FURTHEST * most), 1.12 * most)
+    left = 12 + max(map(measure, rows))
+    right = 10 + max(measure(tell(sum(row))) for row in rows.values())
+    x = Scale(0, end, left, WIDE - right)
+    top = 34 + 16 * len(chips)
+    high = top + STEP * len(rows) + 2
+    told = _describe(rows, chips, tell)
+    figure = Figure(WIDE, high, title, told, least=WIDE * 0.73, largest=WIDE * 1.25)
+    _legend(figure, rows, chips)
+    for i, (name, row) in enumerate(rows.items()):
+        _bar(figure, name, row, chips, x, top + STEP * i, tell)
+    _capacities(figure, chips, x, top, high, tell)
+    return str(figure)
+
+
+def _check(rows: Mapping[str, Kept], chips: Sequence[Chip]) -> None:
+    if not rows:
+        raise ValueError("rows is empty, must have one bar at least")
+    for name, row in rows.items():
+        if min(row) < 0:
+            raise ValueError(f"rows has {min(row)!r} bytes in {name!r}, must be at least 0")
+    for chip in chips:
+        if not chip.memory > 0:
+            raise ValueError(f"chips has {chip.name}, whose memory is not known")
+
+
+def _teller(most: float, binary: bool):
+    """How sizes are written: in the unit that suits the largest but for thousands of GB."""
+    base, units = (1024, "KiB MiB GiB") if binary else (1000, "kB MB GB")
+    power = 1
+    while power < 3 and most >= base ** (power + 1):
+        power += 1
+    unit = units.split()[power - 1]
+
+    def tell(nbytes: float) -> str:
+        size = nbytes / base**power
+        digits = f"{size:,.0f}" if size >= 100 else f"{size:.3g}"
+        return f"{digits} {unit}"
+
+    return tell
+
+
+def _legend(figure: Figure, rows: Mapping[str, Kept], chips: Sequence[Chip]) -> None:
+    """The parts that occur, and what is left where there is a chip."""
+    keys = [
+        (name, LOOKS[name].paint() | OUTLINE)
+        for name in Kept._fields
+        if any(getattr(row, name) for row in rows.values())
+    ]
+    fits = chips and any(sum(row) < chips[0].memory for row in rows.values())
+    svg.legend(figure, 14, keys + ([("left", LEFT_OVER)] if fits else []))
+
+
+def _bar(figure: Figure, name: str, row: Kept, chips, x: Scale, y: float, tell) -> None:
+    """One bar: its parts from left to right, what is left of the first chip, and the total."""
+    figure.words(0, y + 15, name)
+    now = 0.0
+    for part, nbytes in row._asdict().items():
+        start, stop = x(min(now, x.high)), x(min(now + nbytes, x.high))
+        now += nbytes
+        if stop > start:
+            box = {"x": start, "y": y, "width": stop - start, "height": BAR}
+            tip = f"{name}: {part} {tell(nbytes)}"
+            figure.mark("rect", **box, **LOOKS[part].paint(), **OUTLINE, tip=tip)
+    if chips and now < chips[0].memory:
+        box = {"x": x(now), "y": y, "width": x(chips[0].memory) - x(now), "height": BAR}
+        tip = f"{name}: {tell(chips[0].memory - now)} left of {chips[0].name}"
+        figure.mark("rect", **box, **LEFT_OVER, pointer_events="all", tip=tip)
+    if now > x.high:
+        _cut(figure, x.stop - 9, y)
+    ends = [chips[0].memory] if chips and now < chips[0].memory else []
+    figure.words(_clear(max([min(now, x.high), *ends]), tell(now), chips, x), y + 15, tell(now))
+
+
+def _clear(start: float, label: str, chips: Sequence[Chip], x: Scale) -> float:
+    """Where a label behind a bar may begin such that no chip's line runs through it."""
+    at = x(start) + 6
+    for line in sorted(x(chip.memory) for chip in chips):
+        if at - 6 < line < at + measure(label) + 2:
+            at = line + 6
+    return at
+
+
+def _cut(figure: Figure, at: float, y: float) -> None:
+    """A zigzag through a bar that is longer than the picture."""
+    steps = [(at + (4 if i % 2 else 0), y - 3 + i * (BAR + 6) / 6) for i in range(7)]
+    path = "L".join(f"{number(px)} {number(py)}" for px, py in steps)
+    look = {"fill": "none", "stroke": "currentColor", "stroke_width": 2}
+    figure.mark("path", d=f"M{path}", **look)
+
+
+def _capacities(figure: Figure, chips, x: Scale, top: float, bottom: float, tell) -> None:
+    """A line at each chip's memory; the names stand above, one line each."""
+    for i, chip in enumerate(chips):
+        at, y = x(chip.memory), 30 + 16 * i
+        label = f"{chip.name} {tell(chip.memory)}"
+        figure.line(at, y + 4, at, bottom, stroke_width=1.5)
+        room = measure(label, 11) / 2
+        middle = min(max(at, room), WIDE - room)
+        figure.words(middle, y, label, font_size=11, text_anchor="middle")
+
+
+def _describe(rows: Mapping[str, Kept], chips, tell) -> str:
+    told = ["A stacked bar for each row."]
+    for name, row in rows.items():
+        parts = [f"{part} {tell(n)}" for part, n in row._asdict().items() if n]
+        total = sum(row)
+        what = f"{name}: {', '.join(parts)}, {tell(total)} in all"
+        fits = [chip.name for chip in chips if total <= chip.memory]
+        if chips:
+            what += f"; fits {', '.join(fits)}" if fits else "; fits none"
+        told.append(what + ".")
+    told += [f"{chip.name} has {tell(chip.memory)}." for chip in chips]
+    return " ".join(told)

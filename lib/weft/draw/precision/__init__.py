@@ -1,0 +1,13 @@
+"""Pictures of numbers: bits and ranges, gradients and the loss scale."""
+
+from weft.draw.precision.formats import bits_svg, numbers_svg, ranges_svg, told
+from weft.draw.precision.scale import histogram_svg, scale_svg
+
+__all__ = [
+    "bits_svg",
+    "histogram_svg",
+    "numbers_svg",
+    "ranges_svg",
+    "scale_svg",
+    "told",
+]

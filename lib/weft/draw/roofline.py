@@ -1,0 +1,415 @@
+"""The roofline plot: what chips allow over arithmetic intensity, and where operations lie under it.
+
+Both axes are logarithmic, so a bandwidth is a slope of one and a rate is flat. A roof is a chip
+at a dtype; a point is work, on the roof where it is predicted and below where it was measured.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, floor, log10
+from typing import Any
+
+from weft.draw.figure import Figure, Log, amount, measure, number
+from weft.plan.hardware import Chip, from_record
+from weft.plan.roofline import Work, attainable, operation, ridge, seconds, wall
+
+Roofs = Sequence[tuple[Chip, str]]
+
+WIDE, PLOT, LEFT, LINE = 400, 216, 42, 17
+DASHES = ("none", "7 3", "2 3", "7 3 2 3")
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def si(value: float, unit: str) -> str:
+    """A quantity in three digits and the prefix that suits it.
+
+    >>> si(989.4e12, "FLOP/s"), si(3.35e12, "B/s"), si(0, "B")
+    ('989 TFLOP/s', '3.35 TB/s', '0 B')
+    """
+    factor, prefix = next(((f, p) for f, p in PREFIXES if value >= 0.9995 * f), (1.0, ""))
+    return f"{_digits(value / factor)} {prefix}{unit}".rstrip()
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, never as a power of ten."""
+    return f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"
+
+
+def intensity(work: Work) -> str:
+    """FLOPs per byte in three digits.
+
+    >>> intensity(Work(2, 24)), intensity(Work(4096, 3)), intensity(Work(1, 0))
+    ('0.0833', '1365', 'inf')
+    """
+    return "inf" if not work.bytes and work.flops else _digits(work.intensity)
+
+
+def of_record(
+    record: Any, dtype: str | None = None
+) -> tuple[dict[str, Work], list[tuple[Chip, str]], dict[str, float]]:
+    """What `svg` and `text` take, from a record of `weft bench roofline`: one dtype's roof.
+
+    Points are the operations at that dtype, or at the one that has most if it is None, with the
+    rates that they reached; each is named as `weft roofline` takes it. `record` is a
+    weft.bench.record.Record.
+    """
+    chip = from_record(record)
+    reached = [result for result in record.results if result.who == "reached"]
+    if dtype is None:
+        dtypes = [result.name.partition(" ")[0] for result in reached]
+        dtype = max(chip.rates, key=dtypes.count)
+    chip.rate(dtype)
+    rates = {
+        name: result.value
+        for result in reached
+        for at, _, name in [result.name.partition(" ")]
+        if at == dtype
+    }
+    return {name: operation(name, dtype) for name in rates}, [(chip, dtype)], rates
+
+
+# --- as a drawing ---------------------------------------------------------------------------------
+
+
+def svg(
+    points: Mapping[str, Work],
+    roofs: Roofs,
+    rates: Mapping[str, float] | None = None,
+    span: tuple[float, float] | None = None,
+) -> str:
+    """The roofs over intensity with a numbered point for each work, and a table of what they mean.
+
+    `rates` holds FLOP/s that were reached, by the names of `points`: such a point lies where it
+    was measured, a line leads up to the first roof. `span` are the least and the largest
+    intensity that the axis must reach, so that pictures can share it. Work without FLOPs, or
+    without bytes, has no place on the axis and stands in the table alone.
+    """
+    rates = _checked(points, roofs, rates)
+    x, y = _scales(points, roofs, rates, span)
+    top = 16 * len(roofs) + 26
+    x = Log(*x, LEFT, WIDE - 16)
+    y = Log(*y, top + PLOT, top)
+    high = top + PLOT + 44 + LINE * (len(points) + bool(points))
+    figure = Figure(
+        WIDE, high, _title(roofs), _describe(points, roofs, rates),
+        least=WIDE * 0.85, largest=WIDE * 1.5,
+    )  # fmt: skip
+    _axes(figure, x, y)
+    for i, (chip, dtype) in enumerate(roofs):
+        _roof(figure, chip, dtype, x, y, DASHES[i % len(DASHES)], 16 * i + 12)
+    if len(roofs) == 1:
+        _sides(figure, *roofs[0], x, y)
+    _points(figure, points, roofs, rates, x, y)
+    _table(figure, points, roofs, rates, top + PLOT + 44)
+    return str(figure)
+
+
+def _checked(points, roofs, rates) -> Mapping[str, float]:
+    if not roofs:
+        raise ValueError("roofs is empty, must hold at least one (chip, dtype)")
+    for chip, dtype in roofs:
+        chip.rate(dtype)
+    for name, rate in (rates or {}).items():
+        if name not in points:
+            raise ValueError(f"rates has {name!r}, must be one of points: {', '.join(points)}")
+        if not 0 < rate < float("inf"):
+            raise ValueError(f"rates has {rate} for {name!r}, must be above 0 and finite")
+    return rates or {}
+
+
+def _placed(work: Work) -> bool:
+    return work.flops > 0 and work.bytes > 0
+
+
+def _scales(points, roofs, rates, span) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Decades that hold the ridges, the points and the span, and the FLOP/s that go along."""
+    ridges = [ridge(chip, dtype) for chip, dtype in roofs]
+    held = [work.intensity for work in points.values() if _placed(work)]
+    least = min(*(r / 30 for r in ridges), *held, *(span or ()), 1.0)
+    most = max(*(r * 8 for r in ridges), *held, *(span or ()), 1.0)
+    x = 10.0 ** floor(log10(least) + 1e-9), 10.0 ** ceil(log10(most) - 1e-9)
+    low = min(chip.bandwidth * x[0] for chip, _ in roofs)
+    low = min([low, *(rate / 1.5 for rate in rates.values())])
+    top = max(chip.rate(dtype) for chip, dtype in roofs)
+    top = max([top, *rates.values()])
+    return x, (10.0 ** floor(log10(low) + 1e-9), 2 * top)
+
+
+def _axes(figure: Figure, x: Log, y: Log) -> None:
+    figure.words(0, y.stop - 8, "FLOP/s", font_size=11)
+    with figure.group(font_size=11, text_anchor="end"):
+        for tick in _decades(y, 14):
+            figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.15)
+            figure.words(x.start - 5, y(tick) + 4, si(tick, ""))
+    with figure.group(font_size=11, text_anchor="middle"):
+        for tick in _decades(x, 36):
+            figure.line(x(tick), y.start, x(tick), y.stop, stroke_opacity=0.15)
+            figure.words(x(tick), y.start + 15, si(tick, "") if tick >= 1 else amount(tick))
+    figure.line(x.start, y.start, x.stop, y.start)
+    middle = (x.start + x.stop) / 2
+    figure.words(middle, y.start + 31, "FLOPs per byte", text_anchor="middle", font_size=11)
+
+
+def _decades(axis: Log, apart: float) -> Sequence[float]:
+    """Powers of ten on an axis, each at least so far `apart` from the last."""
+    ticks = axis.ticks((1,))
+    room = abs(axis.stop - axis.start) / log10(axis.high / axis.low)
+    return ticks[:: ceil(apart / room)]
+
+
+def _roof(figure: Figure, chip: Chip, dtype: str, x: Log, y: Log, dash: str, legend: float) -> None:
+    """The roof itself, what it is, and a mark where its two walls meet."""
+    look = {"stroke": "currentColor", "stroke_width": 2, "stroke_dasharray": dash}
+    meet, rate = ridge(chip, dtype), chip.rate(dtype)
+    corners = ((x.low, x.low * chip.bandwidth), (meet, rate), (x.high, rate))
+    path = "L".join(f"{number(x(i))} {number(y(r))}" for i, r in corners)
+    figure.mark("path", d=f"M{path}", fill="none", **look)
+    foot = {"stroke_dasharray": "1 3", "stroke_opacity": 0.7}
+    figure.line(x(meet), y(rate), x(meet), y.start, **foot)
+    figure.line(0, legend - 4, 30, legend - 4, **look)
+    figure.words(36, legend, _roof_words(chip, dtype), font_size=11)
+
+
+def _roof_words(chip: Chip, dtype: str) -> str:
+    rate, bandwidth = si(chip.rate(dtype), "FLOP/s"), si(chip.bandwidth, "B/s")
+    return f"{chip.name} {dtype}: {rate}, {bandwidth}, ridge {_digits(ridge(chip, dtype))}"
+
+
+def _sides(figure: Figure, chip: Chip, dtype: str, x: Log, y: Log) -> None:
+    """Which wall is met first, on either side of the ridge."""
+    at = x(ridge(chip, dtype))
+    look = {"font_size": 11, "fill_opacity": 0.8}
+    for wall_, anchor, room in (("memory", "end", at - x.start), ("compute", "start", x.stop - at)):
+        for side in (f"{wall_}-bound", wall_):
+            if measure(side, 11) + 8 < room:
+                shift = -6 if anchor == "end" else 6
+                figure.words(at + shift, y.start - 6, side, text_anchor=anchor, **look)
+                break
+
+
+def _points(figure: Figure, points, roofs: Roofs, rates, x: Log, y: Log) -> None:
+    """A dot for each work on each roof, or one where it was measured, and numbers close by."""
+    taken = [box for chip, dtype in roofs for box in _along(chip, dtype, x, y)]
+    spots = {}
+    for i, (name, work) in enumerate(points.items(), 1):
+        if _placed(work):
+            reached = rates.get(name)
+            limits = [attainable(work, *roof) for roof in roofs[: 1 if reached else None]]
+            tip = _row_words(name, work, roofs, reached)
+            at, lowest = x(work.intensity), y(reached or min(limits))
+            for limit in limits:
+                _dot(figure, at, y(limit), tip, hollow=bool(reached))
+            if reached:
+                figure.line(at, y(limits[0]) + 4, at, lowest, stroke_opacity=0.6)
+                _dot(figure, at, lowest, tip)
+            spots[str(i)] = at, lowest
+            taken += [(at - 5, y(r) - 5, at + 5, y(r) + 5) for r in (*limits, reached or limits[0])]
+    for text, (at, lowest) in spots.items():
+        _label(figure, text, at, lowest, taken, x, y)
+
+
+def _dot(figure: Figure, at: float, spot: float, tip: str, hollow: bool = False) -> None:
+    """Hollow where something could be and is not; no hue, since the book's hues are actions."""
+    look = {"fill": "none" if hollow else "currentColor", "stroke": "currentColor"}
+    figure.mark("circle", cx=at, cy=spot, r=3.5, tip=tip, stroke_width=1.25, **look)
+
+
+def _along(chip: Chip, dtype: str, x: Log, y: Log) -> Iterator[tuple]:
+    """Small boxes that cover a roof, so that no number is written across it."""
+    for at in range(round(x.start), round(x.stop), 6):
+        i = x.low * (x.high / x.low) ** ((at - x.start) / (x.stop - x.start))
+        spot = y(min(chip.rate(dtype), i * chip.bandwidth))
+        yield at - 3, spot - 2, at + 3, spot + 2
+
+
+def _label(figure: Figure, text: str, at: float, spot: float, taken: list, x: Log, y: Log) -> None:
+    """A number where nothing stands yet, below its point if there is room, else further off."""
+    wide = 7 * len(text) + 2
+    places = [
+        (at + right, spot + down)
+        for reach in (1, 1.9, 2.8, 3.7)
+        for right, down in (
+            (9 * reach, 11 * reach), (0, 14 * reach), (-9 * reach, 11 * reach),
+            (12 * reach, 2), (0, -12 * reach), (-11 * reach, -8 * reach),
+        )
+    ]  # fmt: skip
+
+    def cost(place: tuple[float, float]) -> float:
+        box = place[0] - wide / 2, place[1] - 6, place[0] + wide / 2, place[1] + 6
+        hits = sum(_overlap(box, other) for other in taken)
+        inside = x.start < box[0] and box[2] < x.stop + 10 and y.stop < box[1] and box[3] < y.start
+        return hits + (0 if inside else 3)
+
+    best = min(places, key=cost)
+    taken.append((best[0] - wide / 2, best[1] - 6, best[0] + wide / 2, best[1] + 6))
+    if abs(best[0] - at) + abs(best[1] - spot) > 24:
+        figure.line(at, spot, *best, stroke_opacity=0.4, stroke_width=1)
+    look = {"text_anchor": "middle", "font_size": 11, "font_weight": "bold"}
+    figure.words(best[0], best[1] + 4, text, **look)
+
+
+def _overlap(a: tuple, b: tuple) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _table(figure: Figure, points, roofs, rates, top: float) -> None:
+    """A line for each point: its number, its name, and what the plot says about it."""
+    if not points:
+        return
+    heads, rows = _cells(points, roofs, rates)
+    step = 64 if len(roofs) == 1 else 54
+    columns = [WIDE - step * (len(heads) - 1 - i) for i in range(len(heads))]
+    room = WIDE - step * len(heads) - 20
+    with figure.group(font_size=11):
+        for column, head in zip(columns, heads, strict=True):
+            if head in DASHES:
+                look = {"stroke_width": 2, "stroke_dasharray": head}
+                figure.line(column - 30, top + 6, column, top + 6, **look)
+            else:
+                figure.words(column, top + 10, head, text_anchor="end", fill_opacity=0.8)
+        for i, (name, *cells) in enumerate(rows, 1):
+            base = top + 10 + LINE * i
+            figure.words(0, base, str(i), font_weight="bold")
+            figure.words(20, base, _fitting(name, room))
+            for column, cell in zip(columns, cells, strict=True):
+                figure.words(column, base, cell, text_anchor="end")
+
+
+def _fitting(name: str, room: float) -> str:
+    if measure(name, 11) <= room:
+        return name
+    while name and measure(name + "…", 11) > room:
+        name = name[:-1]
+    return name.rstrip() + "…"
+
+
+def _cells(points, roofs: Roofs, rates) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the table; each of several roofs has its dash for a head."""
+    one = len(roofs) == 1
+    heads = ["FLOP/B", *(["attainable"] if one else DASHES[: len(roofs)])]
+    heads += ["reached"] if rates else ["wall"] if one else []
+    rows = []
+    for name, work in points.items():
+        limits = [si(attainable(work, *roof), "") for roof in roofs[: len(DASHES)]]
+        cells = [name, intensity(work), *limits]
+        if rates:
+            cells.append(si(rates[name], "") if name in rates else "–")
+        elif one:
+            cells.append(wall(work, *roofs[0]))
+        rows.append(cells)
+    return heads, rows
+
+
+def _title(roofs: Roofs) -> str:
+    return "Roofline of " + ", ".join(f"{chip.name} {dtype}" for chip, dtype in roofs)
+
+
+def _row_words(name: str, work: Work, roofs: Roofs, reached: float | None = None) -> str:
+    limits = " or ".join(si(attainable(work, *roof), "FLOP/s") for roof in roofs)
+    walls = " or ".join(wall(work, *roof) for roof in roofs)
+    told = f"{name}: {intensity(work)} FLOPs per byte, attainable {limits}, bound by {walls}"
+    return told + (f", reached {si(reached, 'FLOP/s')}" if reached else "")
+
+
+def _describe(points, roofs: Roofs, rates) -> str:
+    told = ["FLOP/s over FLOPs per byte, both logarithmic: each roof rises and then is flat."]
+    told += [_roof_words(chip, dtype) + "." for chip, dtype in roofs]
+    told += [_row_words(name, work, roofs, rates.get(name)) + "." for name, work in points.items()]
+    return " ".join(told)
+
+
+# --- in characters --------------------------------------------------------------------------------
+
+
+def text(
+    points: Mapping[str, Work],
+    roofs: Roofs,
+    rates: Mapping[str, float] | None = None,
+    width: int = 100,
+) -> str:
+    """The same plot in characters, lines of at most `width`, above a table in full.
+
+    Slopes are "/", flat roofs "-", or "=" for the second; a point is the mark of its row, "*"
+    where two share a place.
+    """
+    rates = _checked(points, roofs, rates)
+    if width < 40:
+        raise ValueError(f"width is {width}, must be at least 40")
+    spans = _scales(points, roofs, rates, None)
+    columns = min(width, 88) - 8
+    x = Log(*spans[0], 0, columns - 1)
+    rows = max(8, round(columns / (log10(x.high / x.low)) * log10(spans[1][1] / spans[1][0]) / 3))
+    y = Log(*spans[1], min(rows, 20), 0)
+    grid = [[" "] * columns for _ in range(round(y.start) + 1)]
+    for i, (chip, dtype) in reversed(list(enumerate(roofs))):
+        _roof_characters(grid, chip, dtype, x, y, "-=~"[i % 3])
+    for i, (name, work) in enumerate(points.items(), 1):
+        if _placed(work):
+            spot = rates.get(name) or attainable(work, *roofs[0])
+            row, column = round(y(spot)), round(x(work.intensity))
+            grid[row][column] = _mark(i) if grid[row][column] in " /-=~" else "*"
+    labels = {round(y(tick)): si(tick, "") for tick in _decades(y, 1)}
+    lines = [f"{labels.get(i, ''):>6} |{''.join(row).rstrip()}" for i, row in enumerate(grid)]
+    lines.append(" " * 7 + "+" + "-" * columns)
+    lines.append((" " * 8 + _ticks(x, columns)).rstrip())
+    lines = ["FLOP/s over FLOPs per byte", *lines, ""]
+    lines += [_roof_words(chip, dtype) for chip, dtype in roofs]
+    return "\n".join([*lines, *_rows(points, roofs, rates)])
+
+
+def _mark(i: int) -> str:
+    """One character for a row: 1 to 9, then a to z and round again."""
+    return str(i) if i < 10 else chr(ord("a") + (i - 10) % 26)
+
+
+def _roof_characters(grid, chip: Chip, dtype: str, x: Log, y: Log, flat: str) -> None:
+    for column in range(len(grid[0])):
+        at = x.low * (x.high / x.low) ** (column / x.stop)
+        slope = at < ridge(chip, dtype)
+        row = round(y(min(chip.rate(dtype), at * chip.bandwidth)))
+        if 0 <= row < len(grid):
+            grid[row][column] = "/" if slope else flat
+
+
+def _ticks(x: Log, columns: int) -> str:
+    line = ""
+    for tick in x.ticks((1,)):
+        label = si(tick, "") if tick >= 1 else amount(tick)
+        start = round(x(tick))
+        if len(line) < start + (not line) and start + len(label) <= columns:
+            line = line.ljust(start) + label
+    return line
+
+
+def _rows(points, roofs: Roofs, rates) -> list[str]:
+    """The table in characters: work, intensity, and on each roof the limit, least time and wall."""
+    if not points:
+        return []
+    heads = ["", "operation", "FLOPs", "bytes", "FLOP/B", *(["reached"] if rates else [])]
+    for _chip, _ in roofs:
+        heads += ["attainable", "least time", "wall"]
+    rows = []
+    for i, (name, work) in enumerate(points.items(), 1):
+        cells = [_mark(i), name, si(work.flops, ""), si(work.bytes, "B"), intensity(work)]
+        cells += [si(rates[name], "FLOP/s") if name in rates else "–"] if rates else []
+        for roof in roofs:
+            limit, least = attainable(work, *roof), seconds(work, *roof)
+            cells += [si(limit, "FLOP/s"), duration(least), wall(work, *roof)]
+        rows.append(cells)
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    left = {1, *(i for i, head in enumerate(heads) if head == "wall")}
+    return [
+        "  ".join(c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in cells).rstrip()
+        for cells in (enumerate(zip(row, widths, strict=True)) for row in (heads, *rows))
+    ]
+
+
+def duration(time: float) -> str:
+    """A time in three digits, in seconds, milli-, micro- or nanoseconds.
+
+    >>> duration(0.00123), duration(2.5e-6), duration(0)
+    ('1.23 ms', '2.5 µs', '0 s')
+    """
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if time * factor >= 0.9995 or not time:
+            return f"{_digits(time * factor)} {unit}"
+    return f"{_digits(time * 1e9)} ns"

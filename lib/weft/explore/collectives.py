@@ -1,0 +1,84 @@
+"""The sliders of the collectives chapter: who holds what, ring against tree, boxes and rails."""
+
+from weft.draw.collectives import binary
+from weft.draw.collectives import film as draw
+from weft.draw.collectives import times as times
+from weft.draw.figure import amount, moment
+from weft.explore.box import explored
+from weft.plan.arguments import sizes
+from weft.plan.collectives import (
+    BOXES,
+    STEPS,
+    Cluster,
+    crossover,
+    hierarchical_seconds,
+    seconds,
+    sent,
+)
+from weft.plan.hardware import LINKS
+
+
+@explored
+def holding(algorithm: str = "ring_all_reduce", n: int = 4, step: int = 1) -> tuple[str, str]:
+    """One step of an algorithm: its messages, and who holds what after it."""
+    if algorithm not in STEPS:
+        raise ValueError(f"algorithm is {algorithm!r}, must be one of {', '.join(STEPS)}")
+    steps = STEPS[algorithm](n)
+    at = min(step, len(steps))
+    cut = steps.n if steps.op == "all_to_all" else steps.pieces  # of what one rank has
+    moved = sent(steps, [1 / cut] * steps.pieces)
+    least, most = amount(min(moved)), amount(max(moved))
+    share = least if least == most else f"{least} to {most}"
+    times_all = "time" if share == "1" else "times"
+    shown = "the start" if not at else f"step {at}"
+    summary = (
+        f"{shown[0].upper()}{shown[1:]} of {len(steps)}. When all is done, each rank will have "
+        f"sent {share} {times_all} the data that it began or ended with."
+    )
+    return draw.step_svg(steps, at), summary
+
+
+@explored
+def crossing(link: str = "ib-ndr", n: int = 3, size: int = 20) -> tuple[str, str]:
+    """All-reduce on 2^n ranks with one such link each, 2^size bytes, by ring and by trees."""
+    if link not in LINKS:
+        raise ValueError(f"link is {link!r}, must be one of {', '.join(LINKS)}")
+    n, size = sizes(n=n, size=size)
+    ranks, nbytes, wire = 2**n, 2**size, LINKS[link]
+    switched = link in ("nvlink4", "nvlink5")
+    kinds = {"ring": "The ring", "tree": "the tree", "double_tree": "two trees"}
+    kinds |= {"in_network": "a switch that adds up"} if switched else {}
+    told = []
+    for kind, name in kinds.items():
+        time = seconds("all_reduce", nbytes, ranks, wire, kind)
+        told.append(f"{name} {moment(time, 's', time)}")
+    at = crossover(ranks, wire)
+    meets = "The ring never loses to the tree."
+    if at:
+        meets = f"The ring is at least as fast as the tree from {binary(at)} on."
+    summary = f"{binary(nbytes)} on {ranks} ranks: {', '.join(told)}. {meets}"
+    return times.times_svg(ranks, wire, nbytes, switched), summary
+
+
+@explored
+def rails(box: str = "dgx-h100", nodes: int = 4, size: int = 30) -> tuple[str, str]:
+    """All-reduce of 2^size bytes on some boxes: one ring through all GPUs, or rail by rail."""
+    if box not in BOXES:
+        raise ValueError(f"box is {box!r}, must be one of {', '.join(BOXES)}")
+    nodes, size = sizes(nodes=nodes, size=size)
+    kind, nbytes = BOXES[box], 2**size
+    n = Cluster(kind, nodes).n
+
+    def flat(S: float) -> float:
+        return seconds("all_reduce", S, n, kind.outside if nodes > 1 else kind.inside)
+
+    def layered(S: float) -> float:
+        return hierarchical_seconds(S, nodes, kind.gpus, kind.inside, kind.outside)
+
+    one, two = flat(nbytes), layered(nbytes)
+    summary = (
+        f"{binary(nbytes)} on {n} GPUs: one ring takes {moment(one, 's', one)}, reducing inside "
+        f"each box first {moment(two, 's', two)}, {amount(one / two)} times as fast."
+    )
+    title = f"All-reduce on {nodes} {box}: seconds over bytes"
+    return times.curves_svg({"flat": flat, "rails": layered}, nbytes, title), summary

@@ -1,0 +1,40 @@
+"""The sliders of memory: what one device keeps of a model, and what would fit."""
+
+from weft.draw.memory import kept, stages_svg
+from weft.explore.box import explored
+from weft.plan.arguments import counts
+from weft.plan.hardware import CHIPS
+from weft.plan.memory import STAGES
+from weft.plan.shape import SHAPES
+
+
+@explored
+def fits(
+    model: str = "llama2-70b",
+    chip: str = "h100",
+    d: int = 6,
+    t: int = 0,
+    microbatch: int = 1,
+    recompute: str = "full",
+    sequence: bool = True,
+) -> tuple[str, str]:
+    """A model on 2^d data parallel times 2^t tensor parallel devices, under each stage."""
+    if model not in SHAPES:
+        raise ValueError(f"model is {model!r}, must be one of {', '.join(SHAPES)}")
+    if chip not in CHIPS:
+        raise ValueError(f"chip is {chip!r}, must be one of {', '.join(CHIPS)}")
+    d, t = (2**power for power in counts(d=d, t=t))
+    shape, device = SHAPES[model], CHIPS[chip]
+    how = {"microbatch": microbatch, "t": t, "recompute": recompute}
+    how |= {"sequence_parallel": bool(sequence)}
+    bars = {stage: sum(kept(shape, d, stage, **how)) for stage in STAGES}
+    least = next((stage for stage in STAGES if bars[stage] <= device.memory), None)
+    where = f"On {d * t:,} device{'s' * (d * t > 1)}"
+    if least is None:
+        short = (bars[3] - device.memory) / 1e9
+        summary = f"{where} no stage fits: stage 3 lacks {short:,.1f} GB on each {chip}."
+    else:
+        left = (device.memory - bars[least]) / 1e9
+        summary = f"{where} it fits from stage {least} on, with {left:,.1f} GB left on each {chip}."
+    title = f"{model}: one of {d * t:,} devices, d = {d}, t = {t}"
+    return stages_svg(shape, d, [device], title, **how), summary

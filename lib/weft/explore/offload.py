@@ -1,0 +1,117 @@
+"""The sliders of the offload chapter: a stream, which bandwidth, where the bytes live."""
+
+from weft.draw.figure import amount, percent
+from weft.draw.offload import places as levels
+from weft.draw.offload import rates as rates
+from weft.draw.offload import stream as draw
+from weft.explore.box import explored
+from weft.plan.arguments import sizes
+from weft.plan.hardware import CHIPS, LINKS
+from weft.plan.memory import MODELS
+from weft.plan.offload import (
+    FLOWS,
+    INFINITY,
+    LEVELS,
+    MACHINES,
+    STRATEGIES,
+    V100_REACHES,
+    batch_for,
+    largest,
+    placed,
+    share_left,
+    streamed,
+)
+
+PEAKS = {"v100": V100_REACHES} | {name: 0.5 * CHIPS[name].rate("bf16") for name in ("h100",)}
+DRIVE = LINKS["pcie4"].bandwidth / 4  # 4 lanes of 16
+
+
+@explored
+def streaming(
+    pieces: int = 6,
+    read: int = 2,
+    compute: int = 3,
+    write: int = 1,
+    buffers: int = 2,
+    lanes: int = 1,
+) -> tuple[str, str]:
+    """A state of so many pieces through so many buffers, beside doing one thing at a time."""
+    pieces, compute = sizes(pieces=pieces, compute=compute)
+    stream = streamed(pieces, read, compute, write, buffers, lanes)
+    alone = streamed(pieces, read, compute, write, buffers=1).makespan
+    times = amount(alone / stream.makespan)
+    faster = f", {times} times as fast as through one buffer" if buffers > 1 else ""
+    over = amount(stream.makespan - stream.bound)
+    summary = (
+        f"The step takes {amount(stream.makespan)}{faster}. It cannot take less than "
+        f"{amount(stream.bound)}, the larger of computing and the disk; {over} more is for filling "
+        f"and draining"
+    )
+    if (buffers, lanes) == (2, 2):
+        summary += ", and for waiting: with reads and writes side by side a third buffer would help"
+    elif buffers == 1 and pieces > 1:
+        summary += " and because nothing overlaps"
+    return draw.stream_svg(stream, until=alone), summary + "."
+
+
+@explored
+def bandwidth(
+    flow: str = "optimizer", chip: str = "v100", devices: int = 0, batch: int = 1
+) -> tuple[str, str]:
+    """What a flow leaves of 2^devices devices' peak on a trillion parameters, over the batch."""
+    if flow not in FLOWS:
+        raise ValueError(f"flow is {flow!r}, must be one of {', '.join(FLOWS)}")
+    if chip not in tuple(PEAKS):
+        raise ValueError(f"chip is {chip!r}, must be one of {', '.join(PEAKS)}")
+    (batch,) = sizes(batch=batch)
+    if type(devices) is not int or not 0 <= devices <= 12:
+        raise ValueError(f"devices is {devices!r}, must be a power of two from 0 to 12")
+    many, peak, shape = 2**devices, PEAKS[chip], MODELS["1.01T"]
+    slow = {
+        name: LINKS[link].bandwidth for name, link in (("PCIe 5", "pcie5"), ("PCIe 4", "pcie4"))
+    }
+    slow["one NVMe drive"] = DRIVE
+    network = {}
+    if flow == "weights" and many > 1:
+        link = ("NVLink 4", "nvlink4") if many <= 8 else ("InfiniBand NDR", "ib-ndr")
+        network = {f"{link[0]} between devices": LINKS[link[1]].bandwidth}
+    picture = rates.rates_svg(shape, flow, slow, peak, batch, many, network)
+    reach = min([DRIVE * (many if flow != "activations" else 1), *network.values()])
+    left = share_left(shape, batch, flow, reach, peak)
+    by = "the network" if reach in network.values() else f"a drive of {amount(DRIVE / 1e9)} GB/s"
+    who = "one device" if many == 1 else f"each of {many} devices"
+    some = "1 sequence" if batch == 1 else f"{batch} sequences"
+    summary = (
+        f"{some} for {who}, which reaches {amount(peak / 1e12)} TFLOP/s: with {by}, waiting for "
+        f"{flow} alone leaves {percent(left)}. "
+    )
+    if flow == "activations":
+        summary += "The batch does not change that; wider layers would."
+    else:
+        need = batch_for(shape, flow, 0.9, reach, peak)
+        summary += f"For 90 % it takes a batch of {need:,}" + (" each." if many > 1 else ".")
+    return picture, summary
+
+
+@explored
+def living(
+    machine: str = "DGX-2", strategy: str = "infinity-disk", params: int = 100, nodes: int = 1
+) -> tuple[str, str]:
+    """Where a model of `params` billion parameters lives on some nodes, and what the most is."""
+    if machine not in tuple(MACHINES):
+        raise ValueError(f"machine is {machine!r}, must be one of {', '.join(MACHINES)}")
+    if strategy not in tuple(STRATEGIES):
+        raise ValueError(f"strategy is {strategy!r}, must be one of {', '.join(STRATEGIES)}")
+    params, nodes = sizes(params=params, nodes=nodes)
+    node = MACHINES[machine]
+    held = placed(params * 1e9, strategy, node, nodes)
+    full = [levels.NAMES[k] for k in LEVELS if held[k].total > node.room(k)]
+    most = largest(strategy, node, nodes) / 1e9
+    with_copy = largest(strategy, node, nodes, INFINITY) / 1e9
+    fits = "It fits" if not full else f"It does not fit into the {' and the '.join(full)}"
+    summary = (
+        f"{fits}. The largest model whose states fit has {amount(most)} billion parameters, or "
+        f"{amount(with_copy)} billion with a second copy of the gradients in fp32, as "
+        "ZeRO-Infinity counts. Activations and buffers are not in it."
+    )
+    return levels.levels_svg(params * 1e9, strategy, node, nodes), summary

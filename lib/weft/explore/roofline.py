@@ -1,0 +1,156 @@
+"""The sliders of the roofline chapter: matmuls, attention, decoding, fusion and whole layers.
+
+Sizes that range over orders of magnitude are given as powers of two.
+"""
+
+from collections.abc import Mapping
+
+from weft.draw import roofline as draw_roofline
+from weft.draw.figure import amount, percent
+from weft.draw.roofline import duration, intensity, si
+from weft.explore.box import explored
+from weft.plan import decode, roofline
+from weft.plan.hardware import CHIPS, Chip, size_of
+from weft.plan.roofline import (
+    CHAINS,
+    Work,
+    attainable,
+    layer,
+    ridge,
+    seconds,
+    smallest_batch,
+    spent,
+    total,
+    wall,
+)
+from weft.plan.shape import SHAPES
+
+
+def _choose(what: str, name: str, choices: Mapping):
+    if name not in choices:
+        raise ValueError(f"{what} is {name!r}, must be one of {', '.join(choices)}")
+    return choices[name]
+
+
+def _bound(work: Work, chip: Chip, dtype: str) -> str:
+    """How far from its compute roof a work has to stay, and why."""
+    share = attainable(work, chip, dtype) / chip.rate(dtype)
+    if wall(work, chip, dtype) == "compute":
+        return "bound by compute: all of the rate is within reach"
+    return f"bound by memory: at most {percent(share)} of the rate is within reach"
+
+
+@explored
+def matmul(
+    chip: str = "h100", dtype: str = "bf16", rows: int = 5, side: int = 12
+) -> tuple[str, str]:
+    """Rows times a square matrix: 2^rows x 2^side by 2^side x 2^side, from matvec to matmul."""
+    on, size = _choose("chip", chip, CHIPS), size_of(dtype)
+    m, n = 2**rows, 2**side
+    work = roofline.matmul(m, n, n, size)
+    enough = smallest_batch(n, n, size, on, dtype)
+    needs = (
+        f"{enough} rows reach the ridge at {amount(ridge(on, dtype))}"
+        if enough
+        else f"no number of rows reaches the ridge at {amount(ridge(on, dtype))}"
+    )
+    summary = (
+        f"{intensity(work)} FLOPs per byte, {_bound(work, on, dtype)}. {needs.capitalize()}. "
+        f"Least time {duration(seconds(work, on, dtype))}, of which the weights alone take "
+        f"{duration(n * n * size / on.bandwidth)} to read."
+    )
+    points = {
+        f"{m} × {n} by {n} × {n}": work,
+        "one row": roofline.matmul(1, n, n, size),
+        "as many rows as columns": roofline.matmul(n, n, n, size),
+    }
+    return draw_roofline.svg(points, [(on, dtype)], span=(0.1, 1e4)), summary
+
+
+@explored
+def attention(
+    chip: str = "h100", length: int = 12, width: int = 128, sram: int = 0
+) -> tuple[str, str]:
+    """Naive and flash attention at 2^length tokens; `sram` KiB for flash's tiles, 0 for no limit.
+
+    Of one head, at two bytes an element.
+    """
+    on = _choose("chip", chip, CHIPS)
+    T, dtype = 2**length, "bf16" if "bf16" in on.rates else "fp16"
+    naive = roofline.attention(T, T, 1, width, 2)
+    flash = roofline.attention(T, T, 1, width, 2, "flash", sram=1024 * sram or None)
+    times = [seconds(work, on, dtype) for work in (naive, flash)]
+    summary = (
+        f"T = {T}: both take {si(flash.flops, 'FLOP')}. Naive moves {si(naive.bytes, 'B')} and is "
+        f"bound by {wall(naive, on, dtype)}, flash {si(flash.bytes, 'B')} and is bound by "
+        f"{wall(flash, on, dtype)}; at best it is {amount(times[0] / times[1])} times as fast."
+    )
+    points = {"naive, scores in memory": naive, "flash, scores on the chip": flash}
+    return draw_roofline.svg(points, [(on, dtype)], span=(1, 1e5)), summary
+
+
+@explored
+def decoding(
+    chip: str = "h100", model: str = "llama2-70b", batch: int = 4, context: int = 12
+) -> tuple[str, str]:
+    """One token more for 2^batch sequences of 2^context tokens, on a chip that had room for all."""
+    on, shape = _choose("chip", chip, CHIPS), _choose("model", model, SHAPES)
+    dtype = "bf16" if "bf16" in on.rates else "fp16"
+    heads = shape.heads, shape.groups, shape.key_width
+    attention = shape.layers * 2**batch * roofline.decode(2**context, *heads, size=2)
+    whole = decode.step(shape, 2**batch, 2**context)
+    matmuls = Work(whole.flops - attention.flops, whole.bytes - attention.bytes)
+    least, slow = (seconds(work, on, dtype) for work in (matmuls, attention))
+    held = 2 * shape.params + 2 ** (batch + context) * decode.bytes_per_token(shape)
+    summary = (
+        f"A token for each of {2**batch} sequences takes at least {duration(least + slow)}, "
+        f"{percent(slow / (least + slow))} of it for attention: "
+        f"{si(2**batch / (least + slow), 'tokens/s')}. The matmuls are "
+        f"{_bound(matmuls, on, dtype)}. Weights and caches are {si(held, 'B')}, the chip has "
+        f"{si(on.memory, 'B')}."
+    )
+    points = {"matmuls": matmuls, "attention": attention, "the whole step": whole}
+    return draw_roofline.svg(points, [(on, dtype)], span=(0.1, 1e4)), summary
+
+
+@explored
+def fusion(chip: str = "h100", chain: str = "gelu", kernels: int = 8) -> tuple[str, str]:
+    """A chain of elementwise steps, cut into that many kernels of about equally many steps."""
+    on, steps = _choose("chip", chip, CHIPS), _choose("chain", chain, CHAINS)
+    n, size = 2**26, 2
+    now = roofline.in_kernels(n, size, steps, kernels)
+    one, each = (roofline.in_kernels(n, size, steps, k) for k in (1, len(steps)))
+    time, best, worst = (seconds(work, on, "fp32") for work in (now, one, each))
+    summary = (
+        f"{len(steps)} steps on {n} elements of two bytes in {kernels} "
+        f"{'kernel' if kernels == 1 else 'kernels'}: {si(now.bytes, 'B')}, {duration(time)}. "
+        f"In one kernel {duration(best)}, each in its own {duration(worst)}, "
+        f"{amount(worst / best)} times as long; the FLOPs never change."
+    )
+    points = {f"in {kernels}": now, "in one kernel": one, "each in its own": each}
+    return draw_roofline.svg(points, [(on, "fp32")], span=(0.1, 100)), summary
+
+
+@explored
+def transformer(
+    chip: str = "h100", model: str = "gpt3-175b", batch: int = 1, algorithm: str = "flash"
+) -> tuple[str, str]:
+    """One layer's forward on `batch` sequences, operation by operation."""
+    on, shape = _choose("chip", chip, CHIPS), _choose("model", model, SHAPES)
+    dtype = "bf16" if "bf16" in on.rates else "fp16"
+    parts = layer(shape, batch, 2, algorithm)
+    times = spent(parts, on, dtype)
+    step = sum(times.values())
+    slow = sum(time for name, time in times.items() if wall(parts[name], on, dtype) == "memory")
+    summary = (
+        f"{batch * shape.seq} tokens: {duration(step)} at best if one operation follows another, "
+        f"of which {percent(slow / step)} for operations bound by memory that do "
+        f"{amount(100 * _share(parts, on, dtype))} % of the FLOPs."
+    )
+    return draw_roofline.svg(parts, [(on, dtype)], span=(0.1, 1e4)), summary
+
+
+def _share(parts: Mapping[str, Work], chip: Chip, dtype: str) -> float:
+    """The share of the FLOPs in operations that are bound by memory."""
+    slow = {name: work for name, work in parts.items() if wall(work, chip, dtype) == "memory"}
+    return total(slow).flops / total(parts).flops

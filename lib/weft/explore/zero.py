@@ -1,0 +1,98 @@
+"""The sliders of the ZeRO chapter: a step in time, the size of a bucket, and who keeps what."""
+
+from weft.draw.collectives import binary
+from weft.draw.figure import amount, moment
+from weft.draw.zero import buckets_svg, shares_svg, steps_svg
+from weft.explore.box import explored
+from weft.plan.arguments import sizes
+from weft.plan.hardware import CHIPS, LINKS
+from weft.plan.shape import SHAPES
+from weft.plan.zero import (
+    Durations,
+    alive,
+    bucketed,
+    checked_stage,
+    exposed,
+    numels,
+    priced,
+    step_seconds,
+)
+
+SHARE = 0.4  # of the peak rate, which a well-fed device reaches
+
+
+@explored
+def step(stage: int = 0, buckets: int = 6, backward: int = 4, link: int = 3) -> tuple[str, str]:
+    """One step in units of a forward pass of one of 12 layers, cut into some buckets.
+
+    `backward` is how long a layer's backward takes, `link` how long half an all-reduce.
+    """
+    stage = checked_stage(stage)
+    buckets, backward, link = sizes(buckets=buckets, backward=backward, link=link)
+    if buckets > 12:
+        raise ValueError(f"buckets is {buckets}, must be at most the 12 layers")
+    layers = [12 // buckets + (i < 12 % buckets) for i in range(buckets)]
+    each = [tuple(k * time for k in layers) for time in (2, backward, link, link)]
+    times = Durations(*each, update=2)
+    waits = exposed(stage, times)
+    share = waits / step_seconds(stage, times)
+    summary = (
+        f"Stage {stage}: the step takes {amount(step_seconds(stage, times))}, of which the device "
+        f"waits for {amount(waits)}, {100 * share:.0f} %."
+    )
+    return steps_svg([stage], times, unit=""), summary
+
+
+@explored
+def bucket(
+    model: str = "gpt-7.5b",
+    link: str = "ib-ndr",
+    n: int = 6,
+    stage: int = 0,
+    size: int = 25,
+    tokens: int = 12,
+) -> tuple[str, str]:
+    """How long an H100 waits in a step over the size of a bucket, 2^size bytes at the dot.
+
+    2^n ranks have one such link each and 2^tokens tokens; the device computes at 40 % of its peak.
+    """
+    if model not in SHAPES:
+        raise ValueError(f"model is {model!r}, must be one of {', '.join(SHAPES)}")
+    if link not in LINKS:
+        raise ValueError(f"link is {link!r}, must be one of {', '.join(LINKS)}")
+    stage = checked_stage(stage)
+    n, size, tokens = sizes(n=n, size=size, tokens=tokens)
+    elements, rate = numels(SHAPES[model]), SHARE * CHIPS["h100"].rate("bf16")
+
+    def times(nbytes: float) -> Durations:
+        held = [sum(elements[i] for i in b) for b in bucketed(elements, int(nbytes / 2))]
+        return priced(held, 2**n, LINKS[link], 2**tokens, rate)
+
+    here = times(2**size)
+    waits, whole = exposed(stage, here), step_seconds(stage, here)
+    count = len(here.forward)
+    summary = (
+        f"{count:,} {'bucket' if count == 1 else 'buckets'} of at most {binary(2**size)}: the step "
+        f"takes {moment(whole, 's', whole)}, of which it waits for {moment(waits, 's', waits)}, "
+        f"{100 * waits / whole:.0f} %."
+    )
+    title = f"{model} on {2**n} ranks, stage {stage}: waiting over the size of a bucket"
+    return buckets_svg(lambda nbytes: exposed(stage, times(nbytes)), 2**size, title), summary
+
+
+@explored
+def shares(stage: int = 1, n: int = 3, limit: int = 12) -> tuple[str, str]:
+    """Who keeps what of parameters of 3, 5, 8, 2 and 6 elements in buckets of at most `limit`."""
+    stage = checked_stage(stage)
+    (n,), elements = sizes(n=n), (3, 5, 8, 2, 6)
+    held = [sum(elements[i] for i in b) for b in bucketed(elements, limit)]
+    kept = [alive(stage, held, n, rank) for rank in range(n)]
+    least, most = min(a.kept for a in kept), max(a.kept for a in kept)
+    each = f"{least} to {most}" if least < most else f"{most}"
+    passing = max(a.passing for a in kept)
+    summary = (
+        f"Stage {stage}, {len(held)} {'bucket' if len(held) == 1 else 'buckets'}: a rank keeps "
+        f"{each} of {16 * sum(elements)} bytes"
+        + (f", and at most {passing} more pass through." if passing else ".")
+    )
+    return shares_svg(held, n, [stage]), summary

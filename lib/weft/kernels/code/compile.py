@@ -1,0 +1,259 @@
+"""Real machine code without the machine: any kernel of the book, compiled for a GPU by name.
+
+Triton carries a whole compiler, NVIDIA's assembler included, and needs neither a GPU nor a driver
+to run it. So a laptop can read what an H100 would be given, and a test can hold it: which tensor
+core instructions are there, how many registers, and that nothing spills.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
+from html import escape
+from pathlib import Path
+
+from weft.kernels.code.loops import Instruction, Loop, instructions, loops
+
+TARGETS = {"sm_80": 80, "sm_90": 90, "sm_100": 100}  # A100, H100 and H200, B200
+SECONDS = 600  # for all passes of one face
+PTX_INSTRUCTION = re.compile(r"^\s*(?:@!?%?\w+\s+)?([a-z][a-z0-9_.:]+)\b", re.M)
+WORDS = {  # what a reader looks for -> the machine's names for it, the newest first
+    "tensor cores": ("UTCHMMA", "UTCQMMA", "HGMMA", "QGMMA", "HMMA", "QMMA"),
+    "bulk copies (TMA)": ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP"),
+    "asynchronous copies": ("LDGSTS",),
+    "global memory": ("LDG", "STG", "RED", "ATOMG"),
+    "shared memory": ("LDS", "LDSM", "STS", "STSM"),
+    "tensor memory": ("LDTM", "STTM"),
+    "special functions": ("MUFU",),
+    "barriers": ("BAR", "SYNCS"),
+    "register reallocation": ("USETMAXREG",),
+    "local memory (spills)": ("LDL", "STL"),
+}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One kernel of a face, and all that the compiler has to know to build it.
+
+    `signature` gives the type of each argument that is not a constexpr, as Triton spells it:
+    "*bf16", "i32", "fp32"; with ":16" behind it, a multiple of 16 (an aligned pointer). `options`
+    are Triton's: num_warps, num_stages, maxnreg and so on.
+    """
+
+    name: str
+    function: Callable
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a pass.
+
+    `registers` is per thread, at the kernel's entry; `spills` the bytes per thread that did not
+    fit into registers and live in local memory, which is off the chip; `shared_bytes` per block.
+    `warps` go through the code together; where warps have roles, so many to each.
+    """
+
+    name: str
+    ptx: str
+    sass: str
+    registers: int
+    spills: int
+    shared_bytes: int
+    warps: int = 4
+
+    def count(self, mnemonic: str) -> int:
+        """How many instructions in the code, not in its run, begin with those parts.
+
+        Upper case counts machine code ("HGMMA", "MUFU.EX2"), lower case PTX ("wgmma.mma_async").
+
+        >>> sass = "/*0000*/ MUFU.EX2 R1, R2 ;\\n/*0010*/ @!P0 MUFU.RCP R1, R1 ;"
+        >>> one = Compiled("toy", "", sass, 8, 0, 0)
+        >>> one.count("MUFU"), one.count("MUFU.EX2"), one.count("MUF")
+        (2, 1, 0)
+        """
+        found = self._machine if mnemonic.isupper() else self._portable
+        return sum(n for name, n in found.items() if (name + ".").startswith(mnemonic + "."))
+
+    @cached_property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The machine code, line by line."""
+        return instructions(self.sass)
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """Its loops; `weft.kernels.code.loops.hot` says in which of them the time is spent."""
+        return loops(self.sass)
+
+    @cached_property
+    def _machine(self) -> Counter[str]:
+        return Counter(one.name for one in self.instructions)
+
+    @cached_property
+    def _portable(self) -> Counter[str]:
+        return Counter(PTX_INSTRUCTION.findall(self.ptx))
+
+    def _rows(self) -> list[tuple[str, str]]:
+        spills = f"{self.spills} bytes per thread" if self.spills else "none"
+        rows = [
+            ("registers", str(self.registers)),
+            ("spills", spills),
+            ("shared memory", f"{self.shared_bytes:,} bytes"),
+            ("instructions", f"{sum(self._machine.values()):,}"),
+        ]
+        for what, mnemonics in WORDS.items():
+            counts = [(mnemonic, self.count(mnemonic)) for mnemonic in mnemonics]
+            text = ", ".join(f"{n} {mnemonic}" for mnemonic, n in counts if n)
+            if text:
+                rows.append((what, text))
+        return rows
+
+    def __str__(self) -> str:
+        lines = [f"  {what:<22} {text}" for what, text in self._rows()]
+        return "\n".join([self.name, *lines])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape(what)}</th>'
+            f'<td style="text-align:left">{escape(text)}</td></tr>'
+            for what, text in self._rows()
+        )
+        return f"<table><caption>{escape(self.name)}</caption><tbody>{rows}</tbody></table>"
+
+
+def compile_for(kernel: Callable, target: str, **kind: object) -> list[Compiled]:
+    """Compile every pass of a face, such as weft.kernels.attention.attention, for a GPU.
+
+    The passes are those that the face's module lists in `passes(target)`, at the configuration
+    that is tuned for the target; a face may carry a `passes` of its own. What it takes besides,
+    the width of a head for one, is its `kind`: plain values by keyword. They are built in a fresh
+    process, because in this one Triton's interpreter may have taken the compiler's place. What has
+    been built once is remembered for the life of the process.
+
+    Raises ValueError for an unknown target or something that lists no passes, RuntimeError with
+    the compiler's last words where it refuses.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"target is {target!r}; it must be one of {', '.join(TARGETS)}")
+    name = getattr(kernel, "__qualname__", "")
+    module = sys.modules.get(getattr(kernel, "__module__", None) or "")
+    if name == "" or getattr(module, name, None) is not kernel or module.__name__ == "__main__":
+        raise ValueError(
+            f"kernel is {kernel!r}; it must be a function at the top of a module that can be"
+            " imported, such as weft.kernels.attention.attention"
+        )
+    _passes(kernel)(target, **kind)  # its complaints come from here, not out of another process
+    return list(_compile(module.__name__, name, target, **kind))
+
+
+def _passes(kernel: Callable) -> Callable[[str], tuple[Pass, ...]]:
+    """What lists the passes of a face: the face itself, or else its module."""
+    module = sys.modules[kernel.__module__]
+    passes = getattr(kernel, "passes", None) or getattr(module, "passes", None)
+    if passes is None:
+        raise ValueError(
+            f"kernel is {kernel.__qualname__} of {module.__name__}, which has no passes(target);"
+            " only a face of weft.kernels can be compiled"
+        )
+    return passes
+
+
+@cache
+def _compile(module: str, name: str, target: str, **kind: object) -> tuple[Compiled, ...]:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "compiled.json"
+        what = module, name, target, kind
+        program = f"from weft.kernels.code import compile; compile._build{what!r}"
+        here = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(out)],
+            env=os.environ | here | {"TRITON_INTERPRET": "0"},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        if done.returncode != 0 or not out.exists():
+            words = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
+            error = RuntimeError(f"{module}.{name} does not compile for {target}: {words[-1]}")
+            error.add_note("\n".join(words[-40:]))
+            raise error
+        return tuple(Compiled(**fields) for fields in json.loads(out.read_text()))
+
+
+# --- in the process that compiles -----------------------------------------------------------------
+
+
+def _build(module: str, name: str, target: str, kind: Mapping[str, object]) -> None:
+    """Compile the passes of a face and write what came out as JSON to the file in sys.argv."""
+    from importlib import import_module
+
+    kernel = getattr(import_module(module), name)
+    built = [asdict(_build_pass(one, target)) for one in _passes(kernel)(target, **kind)]
+    Path(sys.argv[1]).write_text(json.dumps(built))
+
+
+def _build_pass(one: Pass, target: str) -> Compiled:
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    source = _source(one)
+    made = triton.compile(
+        source, target=GPUTarget("cuda", TARGETS[target], 32), options=dict(one.options)
+    )
+    sass, registers, spills = _machine_code(made.asm["cubin"])
+    shared, warps = made.metadata.shared, one.options.get("num_warps", 4)
+    return Compiled(one.name, made.asm["ptx"], sass, registers, spills, shared, warps)
+
+
+def _source(one: Pass):
+    """The kernel with its types, as triton.compile wants it: every argument in its own order."""
+    from triton.compiler import ASTSource
+
+    names = list(one.function.arg_names)
+    unknown = sorted((set(one.signature) | set(one.constexprs)) - set(names))
+    if unknown or set(one.signature) & set(one.constexprs):
+        raise ValueError(f"pass {one.name!r} gives arguments {unknown} that its kernel lacks")
+    missing = sorted(set(names) - set(one.signature) - set(one.constexprs))
+    if missing:
+        raise ValueError(f"pass {one.name!r} says nothing of its kernel's arguments {missing}")
+    signature, attributes = {}, {}
+    for i, name in enumerate(names):
+        kind, _, multiple = one.signature.get(name, "constexpr").partition(":")
+        signature[name] = kind
+        if multiple:
+            attributes[i,] = [["tt.divisibility", int(multiple)]]
+    kind = ASTSource
+    if one.function.is_gluon():
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        kind = GluonASTSource
+    constants = {(names.index(name),): value for name, value in one.constexprs.items()}
+    return kind(one.function, signature, constants, attributes)
+
+
+def _machine_code(cubin: bytes) -> tuple[str, int, int]:
+    """The disassembly, the registers and the bytes of local memory per thread."""
+    from triton import knobs
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        sass = _tool(knobs.nvidia.nvdisasm.path, "--print-code", path)
+        usage = _tool(knobs.nvidia.cuobjdump.path, "--dump-resource-usage", path)
+    used = {key: int(value) for key, value in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
+    return sass, used["REG"], used["STACK"] + used["LOCAL"]
+
+
+def _tool(*command: object) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,41 @@
+"""Attention in tiles: which tiles are visited, the bytes that moves, and the arithmetic."""
+
+from weft.plan.attention.tiling import (
+    DTYPES,
+    Sizes,
+    backward_traffic,
+    check,
+    cuts,
+    footprint,
+    keys_seen,
+    looks,
+    paper_tiles,
+    queries_seen,
+    scores_seen,
+    theta,
+    tiles,
+    traffic,
+    visits,
+)
+from weft.plan.attention.warps import shared
+from weft.plan.attention.work import operations
+
+__all__ = [
+    "DTYPES",
+    "Sizes",
+    "backward_traffic",
+    "check",
+    "cuts",
+    "footprint",
+    "keys_seen",
+    "looks",
+    "operations",
+    "paper_tiles",
+    "queries_seen",
+    "scores_seen",
+    "shared",
+    "theta",
+    "tiles",
+    "traffic",
+    "visits",
+]

@@ -1,0 +1,63 @@
+"""Collectives as lists of steps: built, verified, counted and priced."""
+
+from weft.plan.collectives.boxes import BOXES, Box, Cluster
+from weft.plan.collectives.price import (
+    ALGORITHMS,
+    bus_factor,
+    cost,
+    crossover,
+    hierarchical_seconds,
+    pieces,
+    seconds,
+    sent,
+    volume,
+)
+from weft.plan.collectives.steps import (
+    STEPS,
+    Send,
+    Steps,
+    all_to_all,
+    broadcast,
+    direct_all_reduce,
+    double_tree_all_reduce,
+    halving_doubling_all_reduce,
+    hierarchical_all_reduce,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+    tree_all_reduce,
+    tree_broadcast,
+)
+from weft.plan.collectives.verify import Held, check, play
+
+__all__ = [
+    "ALGORITHMS",
+    "BOXES",
+    "STEPS",
+    "Box",
+    "Cluster",
+    "Held",
+    "Send",
+    "Steps",
+    "all_to_all",
+    "broadcast",
+    "bus_factor",
+    "check",
+    "cost",
+    "crossover",
+    "direct_all_reduce",
+    "double_tree_all_reduce",
+    "halving_doubling_all_reduce",
+    "hierarchical_all_reduce",
+    "hierarchical_seconds",
+    "pieces",
+    "play",
+    "ring_all_gather",
+    "ring_all_reduce",
+    "ring_reduce_scatter",
+    "seconds",
+    "sent",
+    "tree_all_reduce",
+    "tree_broadcast",
+    "volume",
+]

@@ -1,0 +1,258 @@
+"""What a collective costs: bytes and seconds in closed form, and counted over its steps.
+
+The model is the usual one: a message of S bytes takes a latency and S over the bandwidth, a rank
+sends and receives at the same time, and a step ends when its slowest message does.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import ceil, inf, sqrt
+from typing import TYPE_CHECKING
+
+from weft.plan.arguments import plain, sizes
+from weft.plan.hardware import Link
+
+if TYPE_CHECKING:
+    from weft.plan.collectives.steps import Send, Steps
+
+OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
+ALGORITHMS = {  # beside "ring", which is a rotation for all_to_all and a chain for broadcast
+    "all_reduce": ("ring", "tree", "double_tree", "halving_doubling", "direct", "in_network"),
+    "reduce_scatter": ("ring", "direct"),
+    "all_gather": ("ring", "direct"),
+    "all_to_all": ("ring",),
+    "broadcast": ("ring", "tree"),
+}
+
+# --- in closed form -------------------------------------------------------------------------------
+
+
+def volume(op: str, nbytes: float, n: int) -> float:
+    """Bytes that one rank sends, on average over the ranks, for data of `nbytes`.
+
+    The data is what a rank has before a reduction, after an all-gather, and on either
+    side of an all-to-all. No algorithm without a switch that helps can send less,
+    except that a broadcast's last rank sends nothing and all others all of it.
+
+    >>> [volume(op, 1200, n=4) for op in ("all_reduce", "reduce_scatter", "broadcast")]
+    [1800, 900, 1200]
+    """
+    n, nbytes = _checked(op, n), _amount(nbytes)
+    if op in ("broadcast", "reduce"):
+        return nbytes if n > 1 else 0
+    times = 2 * (n - 1) if op == "all_reduce" else n - 1
+    whole, rest = divmod(times * nbytes, n)
+    return times * nbytes / n if rest else whole
+
+
+def bus_factor(op: str, n: int, algorithm: str = "ring") -> float:
+    """What NCCL's tests multiply size over time with, to show a link's bandwidth.
+
+    It is `volume` for one byte: what a rank has to send however many ranks there are.
+    For an all-reduce "in_network" the tests have a factor of their own, which they use
+    when NCCL_ALGO names NVLS. nccl-tests, doc/PERFORMANCE.md.
+
+    >>> bus_factor("all_reduce", 8), bus_factor("all_gather", 8), bus_factor("broadcast", 8)
+    (1.75, 0.875, 1.0)
+    """
+    n = _checked(op, n)
+    if algorithm == "in_network" and op == "all_reduce":
+        return (n - 1) / (n + 1)
+    if algorithm != "ring":
+        only = "ring, or in_network for all_reduce"
+        raise ValueError(f"algorithm is {algorithm!r}, must be {only}")
+    return 1.0 if op in ("broadcast", "reduce") else volume(op, n, n) / n
+
+
+def seconds(
+    op: str,
+    nbytes: float,
+    n: int,
+    link: Link,
+    algorithm: str = "ring",
+    rounds: int | None = None,
+) -> float:
+    """How long a collective takes on n ranks that have one such link each.
+
+    It equals what `cost` counts over the steps where the pieces are equal; for two trees it
+    is a bound, since their first and last steps are shorter than counted here. A chain of
+    broadcasts, two trees, and a reduction in the network send their data in `rounds` parts,
+    one behind the other; None takes as many as are fastest. `volume` says what nbytes is.
+
+    Thakur, Rabenseifner and Gropp 2005, Patarasuk and Yuan 2009.
+
+    >>> from weft.plan.hardware import LINKS
+    >>> [f"{1e3 * seconds('all_reduce', 1e9, n, LINKS['nvlink4']):.2f} ms" for n in (2, 8, 64)]
+    ['2.23 ms', '3.94 ms', '4.80 ms']
+    """
+    n, S = _checked(op, n), _amount(nbytes)
+    if algorithm not in ALGORITHMS.get(op, ()):
+        allowed = ", ".join(ALGORITHMS.get(op, ("none",)))
+        raise ValueError(f"algorithm is {algorithm!r}, must be one for {op}: {allowed}")
+    alpha, B = _speed(link)
+    if n == 1:
+        return 0.0
+    deep = (n - 1).bit_length()
+    if algorithm == "tree":
+        return (2 if op == "all_reduce" else 1) * deep * (alpha + S / B)
+    if algorithm == "double_tree":
+        return _in_rounds(rounds, 2 * deep - 1, alpha, 2 * S / B, (2 * deep - 1) * 2 * S / B)
+    if algorithm == "halving_doubling":
+        m = 1 << (n.bit_length() - 1)  # the ranks that take part; the others tell one of them
+        folding = alpha + S / B if n > m else 0.0
+        return 2 * (folding + (m.bit_length() - 1) * alpha + (m - 1) * S / m / B)
+    if algorithm == "direct":
+        return (2 if op == "all_reduce" else 1) * (alpha + (n - 1) * S / n / B)
+    if op == "broadcast":
+        return _in_rounds(rounds, n - 2, alpha, S / B, (n - 2) * S / B)
+    if algorithm == "in_network":
+        return _in_rounds(rounds, 1, alpha, (1 + 1 / n) * S / B, (1 - 1 / n) * S / B)
+    return (2 if op == "all_reduce" else 1) * (n - 1) * (alpha + S / n / B)
+
+
+def hierarchical_seconds(
+    nbytes: float, nodes: int, local: int, inside: Link, outside: Link
+) -> float:
+    """All-reduce on nodes whose ranks have one link inside and one to the other nodes.
+
+    A reduce-scatter and an all-gather inside, and a ring between nodes for the share of
+    1 / local that a rank then has.
+    """
+    nodes, local = sizes(nodes=nodes, local=local)
+    within = seconds("all_reduce", nbytes, local, inside)
+    return within + seconds("all_reduce", nbytes / local, nodes, outside)
+
+
+def crossover(n: int, link: Link) -> float:
+    """The bytes above which a ring all-reduce is at least as fast as the tree, on such links.
+
+    Both have a latency and a bandwidth term; this is where they are equal: at
+    α B (n - 1 - L) / (L - (n - 1) / n) with L = ⌈log2 n⌉.
+
+    >>> from weft.plan.hardware import LINKS
+    >>> [round(crossover(n, LINKS["ib-ndr"])) for n in (2, 4, 64)]
+    [0, 560000, 7955140]
+    """
+    (n,) = sizes(n=n)
+    alpha, B = _speed(link)
+    deep = (n - 1).bit_length()
+    return alpha * B * (n - 1 - deep) / (deep - (n - 1) / n) if n > 1 else 0.0
+
+
+def _in_rounds(rounds: int | None, more: int, alpha: float, always: float, once: float) -> float:
+    """(rounds + more) latencies, a time that stays, and one that is divided among the rounds."""
+    if rounds is not None:
+        (rounds,) = sizes(rounds=rounds)
+        return (rounds + more) * alpha + always + once / rounds
+    if not alpha:
+        return always
+    best = max(1.0, sqrt(once / alpha))
+    near = int(best), ceil(best)
+    return min(_in_rounds(k, more, alpha, always, once) for k in near)
+
+
+# --- counted over the steps -----------------------------------------------------------------------
+
+
+def pieces(total: int, count: int) -> tuple[int, ...]:
+    """`total` cut into `count` pieces, as even as possible, the longer ones first.
+
+    >>> pieces(11, 4), pieces(2, 3)
+    ((3, 3, 3, 2), (1, 1, 0))
+    """
+    (count,) = sizes(count=count)
+    total = plain(total)
+    if isinstance(total, bool) or not isinstance(total, int) or total < 0:
+        raise ValueError(f"total is {total!r}, must be a whole number of at least 0")
+    whole, longer = divmod(total, count)
+    return (whole + 1,) * longer + (whole,) * (count - longer)
+
+
+def sent(steps: "Steps", amounts: Sequence[float]) -> tuple[float, ...]:
+    """What each rank sends in all, where piece i has `amounts[i]` bytes (or elements).
+
+    >>> from weft.plan.collectives.steps import ring_all_reduce
+    >>> sent(ring_all_reduce(4), pieces(11, 4))
+    (16, 16, 17, 17)
+    """
+    _all_pieces(steps, amounts)
+    total = [0] * steps.n
+    for step in steps:
+        for send in step:
+            total[send.source] += amounts[send.chunk]
+    return tuple(total)
+
+
+def cost(
+    steps: "Steps",
+    amounts: Sequence[float],
+    link: Link | Callable[[int, int], Link],
+    in_network: bool = False,
+) -> float:
+    """Seconds that the steps take, one after the other, where piece i has amounts[i] bytes.
+
+    `link` is that of every rank, or a function from source and target to the link that
+    a message uses; a rank may use several at once. In each direction a link carries
+    one message after the other at its bandwidth, after its latency. With `in_network` a
+    switch between all ranks adds up and multiplies what passes: see `_through_switch`.
+    """
+    _all_pieces(steps, amounts)
+    if in_network and callable(link):
+        raise ValueError("link is a function, must be one Link for all ranks with in_network")
+    total = 0.0
+    for step in steps:
+        loads: Counter[tuple[str, int, Link]] = Counter()
+        if in_network:
+            for way, rank, piece, _ in _through_switch(step):
+                loads[way, rank, link] += amounts[piece]
+        else:
+            for source, target, piece, _ in step:
+                used = link(source, target) if callable(link) else link
+                loads["out", source, used] += amounts[piece]
+                loads["in", target, used] += amounts[piece]
+        times = (used.latency + load / used.bandwidth for (_, _, used), load in loads.items())
+        total += max(times, default=0.0)
+    return total
+
+
+def _through_switch(step: "Sequence[Send]") -> set[tuple[str, int, int, bool]]:
+    """What crosses each rank's link, where the switch adds up and hands out copies.
+
+    The owner of a sum gets it once, already added up, and the switch reads the owner's
+    own share from it as it reads everybody else's. A rank sends what many want once,
+    and the copies come to all, to itself as well.
+    """
+    crossing = set()
+    for source, target, piece, reduce in step:
+        crossing |= {("out", source, piece, reduce), ("in", target, piece, reduce)}
+        crossing.add(("out", target, piece, True) if reduce else ("in", source, piece, False))
+    return crossing
+
+
+def _all_pieces(steps: "Steps", amounts: Sequence[float]) -> None:
+    if len(amounts) != steps.pieces:
+        raise ValueError(f"amounts has {len(amounts)} entries, must have {steps.pieces} pieces")
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _checked(op: str, n: int) -> int:
+    if op not in OPS:
+        raise ValueError(f"op is {op!r}, must be one of {', '.join(OPS)}")
+    return sizes(n=n)[0]
+
+
+def _amount(nbytes: float) -> float:
+    nbytes = plain(nbytes)
+    if isinstance(nbytes, bool) or not isinstance(nbytes, int | float) or not 0 <= nbytes < inf:
+        raise ValueError(f"nbytes is {nbytes!r}, must be a finite number of at least 0")
+    return nbytes
+
+
+def _speed(link: Link) -> tuple[float, float]:
+    if not isinstance(link, Link):
+        raise ValueError(f"link is {link!r}, must be a weft.plan.hardware.Link")
+    if not (link.latency >= 0 and link.bandwidth > 0):
+        raise ValueError(f"link is {link!r}, must have a latency and a bandwidth above 0")
+    return link.latency, link.bandwidth

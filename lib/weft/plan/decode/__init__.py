@@ -1,0 +1,43 @@
+"""A KV cache: what it costs, who holds which block, and how many sequences it serves."""
+
+from weft.plan.decode.accepts import Sizes, check, look
+from weft.plan.decode.blocks import Blocks, CacheFull, Event
+from weft.plan.decode.cache import (
+    bytes_per_token,
+    intensity,
+    mean_waste,
+    sequences,
+    splits,
+    step,
+    waste,
+)
+from weft.plan.decode.scheduler import Scheduler, Turn
+from weft.plan.decode.serving import MEMORIES, Lease, Life, Request, Service, requests, serve
+from weft.plan.decode.sharing import beam_search, parallel
+
+__all__ = [
+    "MEMORIES",
+    "Blocks",
+    "CacheFull",
+    "Event",
+    "Lease",
+    "Life",
+    "Request",
+    "Scheduler",
+    "Service",
+    "Sizes",
+    "Turn",
+    "beam_search",
+    "bytes_per_token",
+    "check",
+    "intensity",
+    "look",
+    "mean_waste",
+    "parallel",
+    "requests",
+    "sequences",
+    "serve",
+    "splits",
+    "step",
+    "waste",
+]

@@ -1,0 +1,42 @@
+"""A state that is larger than the memory: where it lives, and how it streams through buffers."""
+
+from weft.plan.offload.places import (
+    INFINITY,
+    LEVELS,
+    MACHINES,
+    STATES,
+    STRATEGIES,
+    Node,
+    carried,
+    largest,
+    placed,
+)
+from weft.plan.offload.rates import FLOWS, V100_REACHES, batch_for, share_left, trillion
+from weft.plan.offload.stream import KINDS, Move, Stream, period, ramp, step_time, streamed
+from weft.plan.offload.tiles import tile_bytes, tiles_for
+
+__all__ = [
+    "FLOWS",
+    "INFINITY",
+    "KINDS",
+    "LEVELS",
+    "MACHINES",
+    "STATES",
+    "STRATEGIES",
+    "V100_REACHES",
+    "Move",
+    "Node",
+    "Stream",
+    "batch_for",
+    "carried",
+    "largest",
+    "period",
+    "placed",
+    "ramp",
+    "share_left",
+    "step_time",
+    "streamed",
+    "tile_bytes",
+    "tiles_for",
+    "trillion",
+]

@@ -1,0 +1,44 @@
+"""Pipeline schedules, what they cost in closed form, and where their idle time goes."""
+
+from weft.plan.pipeline.bubble import fraction, idle, microbatches, overhead
+from weft.plan.pipeline.published import PROFILES, Profile, in_their_wake
+from weft.plan.pipeline.schedules import (
+    SCHEDULES,
+    dualpipe_v,
+    folded,
+    gpipe,
+    interleaved,
+    looped,
+    one_f_one_b,
+    zb_h1,
+    zb_h2,
+    zb_v,
+)
+from weft.plan.pipeline.waits import Wait, ledger, live
+from weft.plan.schedule import Action, Plan, validate
+
+__all__ = [
+    "PROFILES",
+    "SCHEDULES",
+    "Action",
+    "Plan",
+    "Profile",
+    "Wait",
+    "dualpipe_v",
+    "folded",
+    "fraction",
+    "gpipe",
+    "idle",
+    "in_their_wake",
+    "interleaved",
+    "ledger",
+    "live",
+    "looped",
+    "microbatches",
+    "one_f_one_b",
+    "overhead",
+    "validate",
+    "zb_h1",
+    "zb_h2",
+    "zb_v",
+]

@@ -1,0 +1,109 @@
+"""The loss scale: one number that walks between underflow and overflow.
+
+Gradients of fp16 die at the small end, where their format ends. Multiplying the loss by a scale
+multiplies all of them, and dividing before the update takes it back. The largest scale that does
+not overflow is the best, and nobody knows it beforehand, so it is searched for all the time.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf, isfinite, isinf
+
+from weft.plan.arguments import sizes
+from weft.plan.precision.formats import FORMATS
+
+FP32 = FORMATS["fp32"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A loss scale and how many steps in a row have been clean.
+
+    A step whose gradients are not all finite is skipped, and the scale backs off. After
+    `growth_interval` clean ones it grows. So it hovers one factor below what overflows, and one
+    step in about `growth_interval` is lost to finding that out. Defaults and rounding, to fp32,
+    are those of torch.amp.GradScaler; Micikevicius et al. 2018, section 3.2.
+
+    >>> scale = Scale(growth_interval=3)
+    >>> [one.value for one in scale.walk([True, False, False, False, False])]
+    [32768.0, 32768.0, 32768.0, 65536.0, 65536.0]
+    """
+
+    value: float = 2.0**16
+    clean: int = 0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, int | float) or not 0 <= self.value < inf:
+            raise ValueError(f"value is {self.value!r}, must be a finite number of at least 0")
+        for name, low, high in (
+            ("growth_factor", 1.0, inf),
+            ("backoff_factor", 0.0, 1.0),
+        ):
+            number = getattr(self, name)
+            if not isinstance(number, int | float) or not low < number < high:
+                allowed = f"above {low:g}" + ("" if isinf(high) else f" and below {high:g}")
+                raise ValueError(f"{name} is {number!r}, must be a finite number {allowed}")
+        sizes(growth_interval=self.growth_interval)
+        if not 0 <= self.clean < self.growth_interval:
+            raise ValueError(
+                f"clean is {self.clean}, must be from 0 to below growth_interval, "
+                f"{self.growth_interval}"
+            )
+
+    def after(self, overflow: bool) -> "Scale":
+        """The scale of the next step; it never grows to infinity."""
+        if overflow:
+            fallen = FP32.round(self.value * self.backoff_factor)
+            return replace(self, value=fallen, clean=0)
+        if self.clean + 1 < self.growth_interval:
+            return replace(self, clean=self.clean + 1)
+        grown = FP32.round(self.value * self.growth_factor)
+        return replace(self, value=self.value if isinf(grown) else grown, clean=0)
+
+    def walk(self, overflows: Iterable[bool]) -> list["Scale"]:
+        """The scale after each of these steps."""
+        walked, scale = [], self
+        for overflow in overflows:
+            scale = scale.after(overflow)
+            walked.append(scale)
+        return walked
+
+    def against(self, largest: Iterable[float], top: float = FORMATS["fp16"].max) -> list[bool]:
+        """Which steps are skipped, where `largest` is the largest gradient of each, unscaled.
+
+        >>> Scale(growth_interval=2).against([3.0] * 8)
+        [True, True, False, False, True, False, False, True]
+        """
+        skipped, scale = [], self
+        for gradient in largest:
+            skipped.append(scale.value * gradient > top)
+            scale = scale.after(skipped[-1])
+        return skipped
+
+
+def delayed(
+    history: Iterable[float],
+    top: float,
+    margin: int = 0,
+    before: float = 1.0,
+) -> float:
+    """The scale of an FP8 tensor from the largest magnitudes of the last steps.
+
+    A tensor is multiplied by top / max(history), rounded to a format whose largest
+    number is `top`, and divided by it when used. `margin` leaves so many powers of
+    two of room for what the next step may bring. Where the history says nothing,
+    all zeros or some infinity, the scale stays as it was `before`. Transformer
+    Engine's recipe DelayedScaling.
+
+    >>> top = FORMATS["e4m3"].max
+    >>> delayed([0.0, 3.5, 2.0], top), delayed([3.5], top, margin=1)
+    (128.0, 64.0)
+    """
+    seen = list(history)
+    amax = max(seen, default=0.0)
+    if not all(map(isfinite, seen)) or amax <= 0:
+        return before
+    return min(FP32.round(FP32.round(top / amax) / 2**margin), FP32.max)

@@ -1,0 +1,13 @@
+"""The shape of a transformer, and what follows from it: parameters and FLOPs."""
+
+from weft.plan.shape.config import of_config
+from weft.plan.shape.model import RECOMPUTE, SHAPES, ModelShape, days, utilization
+
+__all__ = [
+    "RECOMPUTE",
+    "SHAPES",
+    "ModelShape",
+    "days",
+    "of_config",
+    "utilization",
+]

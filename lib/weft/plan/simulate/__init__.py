@@ -1,0 +1,15 @@
+"""Play a schedule against a clock, and keep what happened when."""
+
+from weft.plan.simulate.engine import Deadlock, Duration, check_duration, costs, simulate
+from weft.plan.simulate.timeline import LIVE, Span, Timeline
+
+__all__ = [
+    "LIVE",
+    "Deadlock",
+    "Duration",
+    "Span",
+    "Timeline",
+    "check_duration",
+    "costs",
+    "simulate",
+]

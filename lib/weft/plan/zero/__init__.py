@@ -1,0 +1,43 @@
+"""ZeRO as arithmetic: what each stage sends, what each rank keeps, and when it waits."""
+
+from weft.plan.zero.kept import alive
+from weft.plan.zero.overlap import (
+    COMPUTE,
+    LINK,
+    Durations,
+    Span,
+    exposed,
+    numels,
+    priced,
+    simulated,
+    step_seconds,
+)
+from weft.plan.zero.stages import (
+    RINGS,
+    bucketed,
+    calls,
+    checked_buckets,
+    checked_stage,
+    sent,
+    share,
+)
+
+__all__ = [
+    "COMPUTE",
+    "LINK",
+    "RINGS",
+    "Durations",
+    "Span",
+    "alive",
+    "bucketed",
+    "calls",
+    "checked_buckets",
+    "checked_stage",
+    "exposed",
+    "numels",
+    "priced",
+    "sent",
+    "share",
+    "simulated",
+    "step_seconds",
+]

@@ -1,0 +1,217 @@
+"""A step of ZeRO in time: what computes, what is on the link meanwhile, and what is left to wait.
+
+A device does one thing at a time, and so does its link, each in a fixed order; nothing starts
+before what it needs. Where a stage keeps no whole gradients or weights there is room for two
+buckets of them, as in weft.plan.zero.kept, and what needs a third waits. The closed forms say how
+long the step is; a test holds them to the simulation.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import isfinite
+from typing import NamedTuple
+
+from weft.plan.arguments import plain, sizes
+from weft.plan.collectives import seconds
+from weft.plan.hardware import Link
+from weft.plan.shape import ModelShape
+from weft.plan.zero.stages import checked_buckets, checked_stage
+
+COMPUTE, LINK = "compute", "link"
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Seconds for each bucket, in the order of backward, and for the optimizer's update.
+
+    `forward` and `backward` compute, `gather` and `reduce` are an all-gather of the bucket's
+    weights and a reduce-scatter of its gradients. An all-reduce takes as long as both.
+    """
+
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    gather: tuple[float, ...]
+    reduce: tuple[float, ...]
+    update: float = 0
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "backward", "gather", "reduce"):
+            times = tuple(map(plain, getattr(self, name)))
+            if len(times) != len(self.forward) or not times:
+                count = len(self.forward) or "one at least"
+                raise ValueError(f"{name} has {len(times)} times, must have {count}: one a bucket")
+            for time in times:
+                _time(name, time)
+            object.__setattr__(self, name, times)
+        _time("update", self.update)
+
+    @property
+    def compute(self) -> float:
+        """Seconds of a step in which the device computes."""
+        return sum(self.forward) + sum(self.backward) + self.update
+
+
+class Span(NamedTuple):
+    """One thing that happened: which operation, on which bucket, on what, from when to when."""
+
+    op: str
+    bucket: int
+    lane: str
+    start: float
+    end: float
+
+
+def simulated(stage: int, times: Durations) -> tuple[Span, ...]:
+    """One step on one rank, all ranks being alike: everything as early as it may be.
+
+    Operations are those of weft.plan.zero.calls, and "forward", "backward", "update".
+
+    >>> even = Durations(forward=(1, 1), backward=(2, 2), gather=(1, 1), reduce=(1, 1))
+    >>> for span in simulated(3, even): print(span.op, span.bucket, span.start, span.end)
+    all_gather 1 0.0 1.0
+    forward 1 1.0 2.0
+    all_gather 0 1.0 2.0
+    forward 0 2.0 3.0
+    all_gather 0 3.0 4.0
+    all_gather 1 4.0 5.0
+    backward 0 4.0 6.0
+    reduce_scatter 0 6.0 7.0
+    backward 1 6.0 8.0
+    reduce_scatter 1 8.0 9.0
+    """
+    free = {COMPUTE: 0.0, LINK: 0.0}
+    done: dict[tuple[str, int], float] = {}
+    spans = []
+    for key, lane, length, after in _actions(checked_stage(stage), times):
+        start = max([free[lane], *(done[need] for need in after if need in done)])
+        free[lane] = done[key] = start + length
+        if length or key[0] != "update":
+            spans.append(Span(OPS.get(key[0], key[0]), key[1], lane, start, start + length))
+    return tuple(sorted(spans, key=lambda span: (span.start, span.end)))
+
+
+OPS = {"again": "all_gather"}  # what is gathered a second time, for backward
+Action = tuple[tuple[str, int], str, float, list[tuple[str, int]]]
+
+
+def _actions(stage: int, times: Durations) -> Iterator[Action]:
+    """What happens in a step, in the order in which it is issued.
+
+    (operation, bucket), where it runs, how long it takes, and what it waits for.
+    """
+    k = len(times.forward)
+    for i in reversed(range(k)):
+        if stage == 3:  # there is room once the bucket before the last has been used
+            yield ("all_gather", i), LINK, times.gather[i], [("forward", i + 2)]
+        yield ("forward", i), COMPUTE, times.forward[i], [("all_gather", i)]
+    reduce = "all_reduce" if stage == 0 else "reduce_scatter"
+    for i in range(k):
+        if stage == 3:
+            first = [0, 1] if i == 0 else [i + 1]
+            for j in (j for j in first if j < k):
+                room = ("backward", j - 2) if j > 1 else ("forward", 0)
+                yield ("again", j), LINK, times.gather[j], [room]
+        if i and stage >= 2:  # two buckets of whole gradients, and no third
+            yield (reduce, i - 1), LINK, times.reduce[i - 1], [("backward", i - 1)]
+        needs = [("again", i), *([(reduce, i - 2)] if stage >= 2 else [])]
+        yield ("backward", i), COMPUTE, times.backward[i], needs
+    for i in range(k) if stage < 2 else (k - 1,):
+        length = times.reduce[i] + (times.gather[i] if stage == 0 else 0)
+        yield (reduce, i), LINK, length, [("backward", i)]
+    yield ("update", k - 1), COMPUTE, times.update, [(reduce, k - 1)]
+    for i in range(k) if stage in (1, 2) else ():
+        yield ("all_gather", i), LINK, times.gather[i], [("update", k - 1)]
+
+
+def step_seconds(stage: int, times: Durations) -> float:
+    """How long a step takes, in closed form.
+
+    With room for every bucket, the link is busy to the end from some bucket i on:
+    the backward up to i, and then all reductions from i. With room for two, bucket
+    i + 1 is computed while i is reduced, and the longer of the two counts.
+    Gathering one ahead is the same the other way round.
+
+    >>> even = Durations((1, 1), backward=(2, 2), gather=(1, 1), reduce=(1, 1))
+    >>> [step_seconds(stage, even) for stage in range(4)]
+    [8, 9, 9, 9]
+    """
+    stage = checked_stage(stage)
+    f, b, g, r = times.forward, times.backward, times.gather, times.reduce
+    if stage < 2:
+        sends = r if stage else [a + c for a, c in zip(r, g, strict=True)]
+        left = list(accumulate(reversed(sends)))[::-1]
+        reduced = max(map(sum, zip(accumulate(b), left, strict=True)))
+        return sum(f) + reduced + times.update + (sum(g) if stage else 0)
+    if stage == 2:
+        pairs = zip((0, *r), (*b, 0), strict=True)
+        return sum(f) + sum(map(max, pairs)) + times.update + sum(g)
+    forward = sum(map(max, zip((0, *f[::-1]), (*g[::-1], 0), strict=True)))
+    links = map(sum, zip((*g[1:], 0), (0, *r[:-1]), strict=True))
+    backward = sum(map(max, zip(b, links, strict=True)))
+    return forward + g[0] + backward + r[-1] + times.update
+
+
+def exposed(stage: int, times: Durations) -> float:
+    """Seconds of a step in which the device waits for the link."""
+    return step_seconds(stage, times) - times.compute
+
+
+# --- from a model ---------------------------------------------------------------------------------
+
+
+def numels(shape: ModelShape) -> tuple[int, ...]:
+    """Elements of each parameter of a model, in the order in which forward uses them.
+
+    The table of tokens and positions, then for each layer its matrices and, as one, its
+    vectors; then what comes after the layers.
+
+    >>> from weft.plan.shape import SHAPES
+    >>> sum(numels(SHAPES["llama3-8b"])) == SHAPES["llama3-8b"].params
+    True
+    """
+    matrices = [rows * columns for rows, columns in shape.matrices.values()]
+    layer = [*matrices, shape.layer_params - sum(matrices)]
+    table = shape.vocab * shape.width
+    others = shape.params - shape.layers * shape.layer_params
+    last = others - table if not shape.tied else 0
+    first = others - last
+    return first, *layer * shape.layers, *([last] if last else [])
+
+
+def priced(
+    buckets: Sequence[int],
+    n: int,
+    link: Link,
+    tokens: int,
+    rate: float,
+    weight: int = 2,
+    gradient: int = 2,
+) -> Durations:
+    """What the buckets of a model take: `tokens` of a rank at `rate` FLOP/s, rings over a link.
+
+    2 FLOPs forward and 4 backward for each weight and token; attention's scores and the
+    update are not counted. `weight` and `gradient` are bytes on the link.
+
+    >>> from weft.plan.hardware import LINKS
+    >>> times = priced([50e6], n=8, link=LINKS["ib-ndr"], tokens=4096, rate=400e12)
+    >>> f"{times.backward[0] * 1e3:.2f} ms, {times.reduce[0] * 1e3:.2f} ms"
+    '2.05 ms, 1.85 ms'
+    """
+    buckets = checked_buckets(buckets)
+    tokens, weight, gradient = sizes(tokens=tokens, weight=weight, gradient=gradient)
+    if not rate > 0:
+        raise ValueError(f"rate is {rate!r}, must be FLOP/s above 0")
+    forward = tuple(2 * numel * tokens / rate for numel in buckets)
+    return Durations(
+        forward=forward,
+        backward=tuple(2 * time for time in forward),
+        gather=tuple(seconds("all_gather", weight * numel, n, link) for numel in buckets),
+        reduce=tuple(seconds("reduce_scatter", gradient * numel, n, link) for numel in buckets),
+    )
+
+
+def _time(name: str, time: float) -> None:
+    real = isinstance(time, int | float) and not isinstance(time, bool)
+    if not real or not isfinite(time) or time < 0:
+        raise ValueError(f"{name} has {time!r}, must be seconds of at least 0")

@@ -1,0 +1,151 @@
+"""What each stage of ZeRO sends in a training step, and which rank keeps which part.
+
+Parameters go into buckets in the order in which backward finishes their gradients, from the last
+to the first; a bucket is one flat row of numbers. Each rank keeps one share of every bucket, and
+there updates, alone, the optimizer's state. weft.run.zero executes what is described here. What a
+rank holds meanwhile is in kept, how it goes in time in overlap.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from weft.plan.arguments import plain, sizes, totals
+from weft.plan.collectives import pieces, ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from weft.plan.collectives import sent as ring_sent
+from weft.plan.memory import STAGES
+
+RINGS = {
+    "all_reduce": ring_all_reduce,
+    "reduce_scatter": ring_reduce_scatter,
+    "all_gather": ring_all_gather,
+}
+
+
+class Call(NamedTuple):
+    """A collective on every bucket: the operation, of what, and when."""
+
+    op: str
+    what: str
+    when: str
+
+
+def calls(stage: int, microbatches: int = 1) -> tuple[Call, ...]:
+    """The collectives of one step, each of them once for every bucket.
+
+    An all-reduce is a reduce-scatter and an all-gather, and stage 1 puts the update
+    between the two: it sends what stage 0 sends. Stage 2 keeps no whole gradient,
+    so it reduces after each microbatch and not once a step. Stage 3 keeps no whole
+    weights, so each microbatch gathers them twice, and the step ends without.
+
+    Rajbhandari et al. 2020, section 7.
+
+    >>> for call in calls(stage=3): print(*call)
+    all_gather weights forward
+    all_gather weights backward
+    reduce_scatter gradients backward
+    """
+    stage = checked_stage(stage)
+    (microbatches,) = sizes(microbatches=microbatches)
+    reduce = Call("reduce_scatter", "gradients", "backward")
+    update = Call("all_gather", "weights", "step")
+    if stage == 0:
+        return (Call("all_reduce", "gradients", "backward"),)
+    if stage == 1:
+        return reduce, update
+    if stage == 2:
+        return (*(reduce,) * microbatches, update)
+    forward, again = (
+        Call("all_gather", "weights", "forward"),
+        Call("all_gather", "weights", "backward"),
+    )
+    return (forward, again, reduce) * microbatches
+
+
+def sent(
+    stage: int,
+    buckets: Sequence[int],
+    n: int,
+    rank: int,
+    weight: int = 2,
+    gradient: int = 2,
+    microbatches: int = 1,
+) -> dict[str, int]:
+    """Bytes that one of `n` ranks sends in a step, by operation, to the byte.
+
+    `buckets` has the elements of each bucket, `weight` and `gradient` are the bytes of
+    one element. The operations are rings, and shares that do not divide are as
+    `share` deals them out, so ranks can differ by an element for each bucket.
+
+    >>> sent(1, buckets=[10, 11], n=4, rank=0)
+    {'reduce_scatter': 30, 'all_gather': 30}
+    """
+    n, rank = _seat(n, rank)
+    size = dict(zip(("weight", "gradient"), sizes(weight=weight, gradient=gradient), strict=True))
+    buckets = checked_buckets(buckets)
+    total: Counter[str] = Counter()
+    for call in calls(stage, microbatches):
+        steps = RINGS[call.op](n)
+        elements = sum(ring_sent(steps, pieces(numel, n))[rank] for numel in buckets)
+        total[call.op] += elements * size[call.what.removesuffix("s")]
+    return dict(total)
+
+
+def share(numel: int, n: int, rank: int) -> range:
+    """The elements of a bucket that a rank keeps; the first ranks have one more.
+
+    >>> [share(11, 4, rank) for rank in range(4)]
+    [range(0, 3), range(3, 6), range(6, 9), range(9, 11)]
+    """
+    n, rank = _seat(n, rank)
+    cut = pieces(numel, n)
+    start = sum(cut[:rank])
+    return range(start, start + cut[rank])
+
+
+def bucketed(numels: Sequence[int], limit: int) -> tuple[tuple[int, ...], ...]:
+    """Which parameters share a bucket: their indices, in the order of backward.
+
+    A bucket is closed when the next parameter would bring it above `limit`
+    elements; a parameter that is larger has a bucket to itself. Li et al. 2020,
+    section 3.2.3.
+
+    >>> bucketed([50, 10, 20, 40], limit=60)
+    ((3, 2), (1, 0))
+    """
+    numels, (limit,) = checked_buckets(numels), sizes(limit=limit)
+    buckets: list[list[int]] = []
+    held = 0
+    for i in reversed(range(len(numels))):
+        if not buckets or held + numels[i] > limit:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(i)
+        held += numels[i]
+    return tuple(map(tuple, buckets))
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def checked_stage(stage: int) -> int:
+    """A stage of ZeRO, or ValueError."""
+    stage = plain(stage)
+    if type(stage) is not int or stage not in STAGES:
+        raise ValueError(f"stage is {stage!r}, must be 0, 1, 2 or 3")
+    return stage
+
+
+def _seat(n: int, rank: int) -> tuple[int, int]:
+    (n,), rank = sizes(n=n), plain(rank)
+    if type(rank) is not int or rank not in range(n):
+        raise ValueError(f"rank is {rank!r}, must be a whole number from 0 to {n - 1}")
+    return n, rank
+
+
+def checked_buckets(numels: Sequence[int]) -> tuple[int, ...]:
+    """The elements of each bucket, one bucket at least, or ValueError."""
+    numels = plain(numels)
+    if not len(numels):
+        raise ValueError("buckets is empty, must have the elements of one parameter at least")
+    return tuple(totals(elements=numel)[0] for numel in numels)

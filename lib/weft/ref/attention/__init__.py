@@ -1,0 +1,13 @@
+"""Exact attention: the definition, and FlashAttention as tiles in plain torch."""
+
+from weft.ref.attention.exact import INF, attention, merge, softmax, weigh
+from weft.ref.attention.tiled import fa2
+
+__all__ = [
+    "INF",
+    "attention",
+    "fa2",
+    "merge",
+    "softmax",
+    "weigh",
+]

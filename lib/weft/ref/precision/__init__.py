@@ -1,0 +1,13 @@
+"""Mixed precision: loss scaling, Adam on master weights, and rounding that is right on average."""
+
+from weft.ref.precision.mixed import LossScaler, MasterAdam, adam
+from weft.ref.precision.rounding import Delayed, saturated, stochastic
+
+__all__ = [
+    "Delayed",
+    "LossScaler",
+    "MasterAdam",
+    "adam",
+    "saturated",
+    "stochastic",
+]

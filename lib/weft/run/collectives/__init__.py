@@ -1,0 +1,25 @@
+"""Collectives made of sends and receives: the plan's steps, executed by real ranks."""
+
+from weft.run.collectives.checks import seat
+from weft.run.collectives.execute import (
+    ALGORITHMS,
+    Group,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    reduce_scatter,
+    run,
+)
+
+__all__ = [
+    "ALGORITHMS",
+    "Group",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "broadcast",
+    "reduce_scatter",
+    "run",
+    "seat",
+]

@@ -1,0 +1,255 @@
+"""Collectives made of sends and receives: the plan's steps, executed by real ranks.
+
+A backend's own collective does what its authors chose, which may not be what a formula counts:
+gloo's reduce-scatter is an all-reduce of which most is thrown away. Here the list of steps that
+weft.plan.collectives describes, and that was checked and priced there, is what is sent.
+
+Every rank of a group calls the same function with tensors of the same dtype and fitting sizes.
+"""
+
+from collections.abc import Callable, MutableMapping, Sequence
+from functools import cache, partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from weft.plan import collectives as plan
+from weft.plan.collectives import Send, Steps, pieces
+from weft.run.collectives.checks import (
+    OPERATIONS,
+    agree,
+    check_operation,
+    check_root,
+    check_rows,
+    check_tensor,
+    seat,
+    splits,
+)
+from weft.run.world import World
+
+Group = World | dist.ProcessGroup
+ALGORITHMS: dict[str, Callable[[int], Steps]] = {
+    "ring": plan.ring_all_reduce,
+    "tree": plan.tree_all_reduce,
+    "double_tree": partial(plan.double_tree_all_reduce, rounds=4),
+    "halving_doubling": plan.halving_doubling_all_reduce,
+    "direct": plan.direct_all_reduce,
+}
+
+
+def run(
+    steps: Steps,
+    held: MutableMapping[int, Tensor],
+    world: Group,
+    op: str = "sum",
+    fresh: bool = False,
+) -> None:
+    """Execute this rank's part of some steps on the pieces that it holds or gets.
+
+    `held` has a flat tensor for each of these pieces. What comes is written there,
+    or combined with what is there; with `fresh` a combined piece is a new tensor in
+    `held`, and the old one stays as it was. A step begins when the one before it is
+    over for this rank, so a buffer for each piece that is coming is all it takes.
+    """
+    group, rank, _ = seat(world)
+    combine = OPERATIONS[op]
+    for coming, going in _mine(steps, rank):
+        _take(coming, _exchange(coming, going, held, group), held, combine, fresh)
+
+
+def _take(
+    coming: Sequence[Send],
+    came: Sequence[Tensor],
+    held: MutableMapping[int, Tensor],
+    combine: Callable[[Tensor, Tensor], Tensor],
+    fresh: bool,
+) -> None:
+    """Put what came where it belongs, or into the sum that is there."""
+    for send, tensor in zip(coming, came, strict=True):
+        if send.reduce and fresh:
+            held[send.chunk] = combine(tensor, held[send.chunk])
+        elif send.reduce:
+            combine(held[send.chunk], tensor)
+        elif tensor is not held[send.chunk]:
+            held[send.chunk].copy_(tensor)
+
+
+def _exchange(
+    coming: Sequence[Send],
+    going: Sequence[Send],
+    held: MutableMapping[int, Tensor],
+    group: dist.ProcessGroup,
+) -> list[Tensor]:
+    """Send and receive all at once and wait for all; what came, in order.
+
+    A copy is received where it belongs, unless what is there is still being sent.
+    """
+    busy = {send.chunk for send in going}
+    came = []
+    for send in coming:
+        there, apart = held[send.chunk], send.reduce or send.chunk in busy
+        came.append(torch.empty_like(there) if apart else there)
+    receives = zip(coming, came, strict=True)
+    calls = [
+        *((dist.irecv, s.chunk, s.source, tensor) for s, tensor in receives),
+        *((dist.isend, s.chunk, s.target, held[s.chunk]) for s in going),
+    ]
+    messages = [
+        dist.P2POp(call, _bytes(tensor), group=group, group_peer=peer, tag=piece)
+        for call, piece, peer, tensor in calls
+        if tensor.numel()
+    ]
+    for work in dist.batch_isend_irecv(messages) if messages else ():
+        work.wait()
+    return came
+
+
+def all_reduce(
+    tensor: Tensor,
+    world: Group,
+    op: str = "sum",
+    algorithm: str | Steps = "ring",
+    check: bool = False,
+) -> Tensor:
+    """Every rank's tensor becomes the sum of all, in place, and is returned.
+
+    `op` is "sum", "mean", "max", "min" or "product"; `algorithm` one of ALGORITHMS, or
+    steps for an all-reduce such as `hierarchical_all_reduce(nodes, local)`. With `check` the ranks
+    first tell each other what they were given, and all raise ValueError if it differs.
+    """
+    group, _, n = seat(world)
+    check_tensor("tensor", tensor)
+    check_operation(op, tensor)
+    steps = _chosen(algorithm, n)
+    if check:
+        agree(group, tensor, (tuple(tensor.shape), op, len(steps)))
+    flat = tensor.detach().contiguous().view(-1)  # a copy, where it was not
+    held = dict(enumerate(flat.split(pieces(flat.numel(), steps.pieces))))
+    run(steps, held, world, op)
+    if op == "mean":
+        flat /= n
+    if flat.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(flat.view_as(tensor))
+    return tensor
+
+
+def reduce_scatter(tensor: Tensor, world: Group, op: str = "sum", check: bool = False) -> Tensor:
+    """Rank r gets the sum of everybody's r-th part of the rows, as a new tensor.
+
+    The rows are cut as torch.tensor_split cuts them, so they need not divide; the tensor itself
+    stays as it is. A rank sends all but its own part, once.
+    """
+    group, rank, n = seat(world)
+    check_tensor("tensor", tensor, rows=True)
+    check_operation(op, tensor)
+    if check:
+        agree(group, tensor, (tuple(tensor.shape), op))
+    parts = tensor.detach().contiguous().tensor_split(n)
+    held = {i: part.reshape(-1) for i, part in enumerate(parts)}
+    run(_made(plan.ring_reduce_scatter, n), held, world, op, fresh=True)
+    mine = held[rank].clone() if n == 1 else held[rank]
+    return (mine.div_(n) if op == "mean" else mine).view(parts[rank].shape)
+
+
+def all_gather(
+    tensor: Tensor, world: Group, rows: Sequence[int] | None = None, check: bool = False
+) -> Tensor:
+    """Everybody's tensors one below the other, by rank, as a new tensor on every rank.
+
+    `rows` says how many rows each rank brings, where they are not all as many as here.
+    """
+    group, rank, n = seat(world)
+    check_tensor("tensor", tensor, rows=True)
+    rows = check_rows("rows", rows, n, tensor.shape[0], own=rank)
+    if check:
+        agree(group, tensor, (tuple(tensor.shape[1:]), rows))
+    whole = tensor.new_empty((sum(rows), *tensor.shape[1:]))
+    parts = whole.split(rows)
+    parts[rank].copy_(tensor.detach())
+    held = {i: part.view(-1) for i, part in enumerate(parts)}
+    run(_made(plan.ring_all_gather, n), held, world)
+    return whole
+
+
+def all_to_all(
+    tensor: Tensor,
+    world: Group,
+    send: Sequence[int] | None = None,
+    receive: Sequence[int] | None = None,
+    check: bool = False,
+) -> Tensor:
+    """Rank t gets everybody's t-th part of the rows, one below the other, as a new tensor.
+
+    `send` are the rows for each rank, `receive` those from each; None cuts evenly. Nothing that
+    a rank keeps for itself is sent.
+    """
+    group, rank, n = seat(world)
+    check_tensor("tensor", tensor, rows=True)
+    send, receive = splits(tensor, send, receive, n, rank)
+    if check:
+        agree(group, tensor, tuple(tensor.shape[1:]), send, receive)
+    result = tensor.new_empty((sum(receive), *tensor.shape[1:]))
+    going, coming = tensor.detach().contiguous().split(send), result.split(receive)
+    coming[rank].copy_(going[rank])
+    held = {rank * n + t: part.view(-1) for t, part in enumerate(going)}
+    held |= {s * n + rank: part.view(-1) for s, part in enumerate(coming)}
+    run(_made(plan.all_to_all, n), held, world)
+    return result
+
+
+def broadcast(
+    tensor: Tensor, world: Group, root: int = 0, parts: int | None = None, check: bool = False
+) -> Tensor:
+    """Every rank's tensor becomes the root's, in place, and is returned.
+
+    It passes along a chain in `parts` parts, so that all links work at the same time. None is 1
+    for two ranks, where there is one link only, and else 8.
+    """
+    group, _, n = seat(world)
+    check_tensor("tensor", tensor)
+    root = check_root(root, n)
+    parts = (1 if n <= 2 else 8) if parts is None else parts
+    if check:
+        agree(group, tensor, (tuple(tensor.shape), root, parts))
+    steps = plan.broadcast(n, root, parts)
+    flat = tensor.detach().contiguous().view(-1)
+    run(steps, dict(enumerate(flat.split(pieces(flat.numel(), parts)))), world)
+    if flat.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(flat.view_as(tensor))
+    return tensor
+
+
+_made = cache(lambda make, n: make(n))  # the same steps object each time, which _mine knows
+
+
+def _chosen(algorithm: str | Steps, n: int) -> Steps:
+    if isinstance(algorithm, Steps):
+        if (algorithm.op, algorithm.n) != ("all_reduce", n):
+            raise ValueError(
+                f"algorithm is for {algorithm.op} on {algorithm.n} ranks, "
+                f"must be for all_reduce on {n}"
+            )
+        return algorithm
+    if algorithm not in ALGORITHMS:
+        raise ValueError(
+            f"algorithm is {algorithm!r}, must be one of {', '.join(ALGORITHMS)}, or Steps"
+        )
+    return _made(ALGORITHMS[algorithm], n)
+
+
+def _mine(steps: Steps, rank: int) -> list[tuple[list[Send], list[Send]]]:
+    """What this rank gets and what it sends, in the steps that concern it; found once."""
+    known = steps.__dict__.setdefault("_by_rank", {})
+    if rank not in known:
+        rows = (
+            ([s for s in step if s.target == rank], [s for s in step if s.source == rank])
+            for step in steps
+        )
+        known[rank] = [row for row in rows if any(row)]
+    return known[rank]
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The same memory as bytes, so that any dtype can be sent."""
+    return tensor.view(torch.uint8)

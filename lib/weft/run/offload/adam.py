@@ -1,0 +1,308 @@
+"""Adam whose state lies in a store and streams through memory in pieces.
+
+Adam keeps three numbers for each weight, a master copy and two moments, touches each of them once
+a step, and always in the same order. So there is no need to have them at hand: while one piece is
+computed the next is read and the one before is written, and memory holds a few pieces of however
+many there are. Over a weft.run.offload.Store that is ZeRO-Infinity, over a Memory
+ZeRO-Offload; the code is the same.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.adam import adam
+
+from weft.plan.arguments import sizes
+from weft.run.offload.buffers import padded
+from weft.run.offload.memory import Memory
+from weft.run.offload.store import Store
+
+PIECE = 2**22  # elements: 48 MiB of fp32 state
+WHOLE = 64  # elements: a cut at multiples of it leaves torch's vector loops as they were
+ROWS = 3  # master, mean, square
+GONE = "the step broke off, and a store in plain memory has no earlier state to go back to"
+HOW = "lr", "betas", "eps", "weight_decay", "decoupled_weight_decay"
+
+
+class Part(NamedTuple):
+    """Elements of one parameter that lie in a piece, and where in it they start."""
+
+    parameter: int
+    elements: range
+    at: int
+
+
+def dealt(numels: Sequence[int], piece: int) -> list[list[Part]]:
+    """All elements of all parameters in their order, dealt into pieces of at most `piece`.
+
+    A parameter that does not fit is cut, at a multiple of 64 elements, which is also
+    the least that a piece can be, or ValueError.
+
+    >>> for parts in dealt([100, 30], piece=128): print(*parts, sep="; ")
+    Part(parameter=0, elements=range(0, 100), at=0)
+    Part(parameter=1, elements=range(0, 30), at=0)
+    """
+    if piece < WHOLE:
+        raise ValueError(f"piece is {piece} elements, must be at least {WHOLE}")
+    pieces: list[list[Part]] = [[]]
+    room = piece
+    for i, numel in enumerate(numels):
+        start = 0
+        while start < numel:
+            count = numel - start
+            if count > room:
+                count = room // WHOLE * WHOLE
+            if count:
+                pieces[-1].append(Part(i, range(start, start + count), piece - room))
+            start, room = start + count, room - count
+            if start < numel:
+                pieces.append([])
+                room = piece
+    return pieces
+
+
+@torch.no_grad()
+def update(
+    masters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    means: Sequence[Tensor],
+    squares: Sequence[Tensor],
+    steps: Sequence[int],
+    how: dict,
+) -> None:
+    """One step of Adam in place, the `steps`-th of each master.
+
+    The work is torch's own fused loop, which touches each number once, so it goes
+    at the speed of memory: 7 numbers moved for each element.
+    """
+    counts = [torch.tensor(float(step - 1)) for step in steps]
+    how = dict(how)
+    beta1, beta2 = how.pop("betas")
+    adam(
+        list(masters), list(gradients), list(means), list(squares), [], counts,
+        fused=True, beta1=beta1, beta2=beta2, amsgrad=False, maximize=False, **how,
+    )  # fmt: skip
+
+
+class StreamingAdam(Optimizer):
+    """torch.optim.Adam, or AdamW with `decoupled_weight_decay`, with its state in a store.
+
+    A weight of any type always is its master, rounded; masters are fp64 for fp64
+    weights and else fp32. A step reads, computes and writes `piece` elements at a time
+    and ends with a flush, which makes it the state: a program that is ended in the
+    middle of a step leaves the one before. Made on a store that has a state already,
+    under this `name` and for parameters of this form, it goes on from there, and the
+    parameters become what they were. A weight without gradient is left alone.
+
+    After a fault `restore()` goes back to the last complete step, weights too, if the
+    store has files. All else is torch's: groups, `param_groups`, schedulers.
+    Rajbhandari et al. 2021, section 5.2.2.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        store: Store | Memory,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        piece: int | None = None,
+        name: str = "adam",
+    ):
+        how = checked(lr, betas, eps, weight_decay)
+        super().__init__(
+            _some_at_least(params), how | {"decoupled_weight_decay": decoupled_weight_decay}
+        )
+        self.store, self.name = store, name
+        self.parameters = [weight for group in self.param_groups for weight in group["params"]]
+        self._group = [group for group in self.param_groups for _ in group["params"]]
+        named = [(f"params[{i}]", weight) for i, weight in enumerate(self.parameters)]
+        masters = [master_of(*pair) for pair in named]
+        self.piece = _piece(piece, store, max(dtype.itemsize for dtype in masters))
+        self._pieces = self._dealt(masters)
+        form = [
+            [str(master), *weight.shape]
+            for master, weight in zip(masters, self.parameters, strict=True)
+        ]
+        self._form = {"piece": self.piece, "parameters": form}
+        self._steps = [0] * len(self.parameters)
+        self._whole = True
+        if name in store.notes:
+            self.restore()
+        else:
+            self._begin()
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Not after the start: the pieces are dealt then."""
+        if hasattr(self, "_pieces"):
+            raise ValueError("param_group comes too late, all groups must be given from the start")
+        super().add_param_group(param_group)
+
+    def _dealt(self, masters: list[torch.dtype]) -> list[tuple[torch.dtype, list[Part]]]:
+        """The pieces, each of one type."""
+        pieces = []
+        for dtype in sorted(set(masters), key=str):
+            own = [i for i, master in enumerate(masters) if master == dtype]
+            for parts in dealt([self.parameters[i].numel() for i in own], self.piece):
+                pieces.append((dtype, [part._replace(parameter=own[part[0]]) for part in parts]))
+        return pieces
+
+    def _begin(self) -> None:
+        """Masters are the weights, moments zero, and that is the first state."""
+        for i, (dtype, parts) in enumerate(self._pieces):
+            state = torch.zeros(ROWS, sum(len(part.elements) for part in parts), dtype=dtype)
+            for part in parts:
+                _row(state[0], part).copy_(_some(self.parameters[part.parameter], part))
+            self.store.write(self._file(i), state, own=True)
+        self._commit()
+
+    def _commit(self) -> None:
+        self.store.notes[self.name] = self._form | {"steps": list(self._steps)}
+        self.store.flush()
+
+    def restore(self) -> None:
+        """Make the last complete step the present, in the store and in the weights.
+
+        RuntimeError where there is none: plain memory has lost it to a step that broke off.
+        """
+        if isinstance(self.store, Store):
+            self.store.rollback()
+        elif not self._whole:
+            raise RuntimeError(f"{GONE}: make the optimizer anew, on another one")
+        notes = dict(self.store.notes.get(self.name, {}))
+        steps = notes.pop("steps", None)
+        if notes != self._form:
+            raise ValueError(
+                f"store holds a state {self.name!r} for other parameters or another piece than "
+                f"{self.piece}, must be made for these, or hold none of that name"
+            )
+        self._steps = list(steps)
+        self._stream(self._fill)
+        self._whole = True
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> Any:
+        """Move every weight that has a gradient, and make that the state."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not self._whole:
+            raise RuntimeError("the last step did not end: restore() goes back to before it")
+        for i, weight in enumerate(self.parameters):
+            check_gradient(f"params[{i}]", weight)
+        self._whole = False
+        for i, weight in enumerate(self.parameters):
+            self._steps[i] += weight.grad is not None
+        self._stream(self._move)
+        self._commit()
+        self._whole = True
+        return loss
+
+    def _stream(self, work: Callable[[Tensor, list[Part]], bool]) -> None:
+        """Read every piece ahead of the work on it; write it behind, if it changed.
+
+        The next piece waits for room where there is none, the one after it does
+        not: it is there so that the disk has always something to do.
+        """
+        names = [self._file(i) for i in range(len(self._pieces))]
+        for i, (_, parts) in enumerate(self._pieces):
+            state = self.store.read(names[i])
+            for ahead, name in enumerate(names[i + 1 : i + 3]):
+                self.store.prefetch(name, wait=not ahead)
+            if work(state, parts):
+                self.store.write(names[i], state, own=True)
+            del state
+
+    def _move(self, state: Tensor, parts: list[Part]) -> bool:
+        """A step on one piece; whether there was a gradient for anything in it."""
+        moved = [part for part in parts if self.parameters[part.parameter].grad is not None]
+        for group in self.param_groups:
+            own = [part for part in moved if self._group[part.parameter] is group]
+            weights = [_some(self.parameters[part.parameter], part) for part in own]
+            gradients = [_some(self.parameters[part.parameter].grad, part) for part in own]
+            masters, means, squares = ([_row(row, part) for part in own] for row in state)
+            gradients = [g.to("cpu", state.dtype) for g in gradients]
+            steps = [self._steps[part.parameter] for part in own]
+            update(masters, gradients, means, squares, steps, {key: group[key] for key in HOW})
+            for weight, master in zip(weights, masters, strict=True):
+                weight.copy_(master)
+        return bool(moved)
+
+    def _fill(self, state: Tensor, parts: list[Part]) -> bool:
+        """Weights from their masters."""
+        for part in parts:
+            _some(self.parameters[part.parameter], part).copy_(_row(state[0], part))
+        return False
+
+    def _file(self, i: int) -> str:
+        return f"{self.name}.{i:06d}"
+
+
+def checked(lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> dict:
+    """Adam's settings, or ValueError."""
+    given = {"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1], "eps": eps}
+    for name, value in (given | {"weight_decay": weight_decay}).items():
+        most = 1 if name.startswith("betas") else inf
+        if not 0 <= value < most:
+            below = "finite" if most == inf else "below 1"
+            raise ValueError(f"{name} is {value}, must be at least 0 and {below}")
+    return {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+
+
+def master_of(name: str, weight: Tensor) -> torch.dtype:
+    """What type of master a weight has; ValueError for one that cannot have one."""
+    if weight.device.type == "meta" or weight.layout != torch.strided:
+        where = f"{weight.layout} on {weight.device}"
+        raise ValueError(f"{name} is {where}, must be dense, with data")
+    if not weight.is_floating_point():
+        raise ValueError(f"{name} is of {weight.dtype}, must be of floats")
+    if not weight.is_contiguous():
+        raise ValueError(f"{name} has strides {weight.stride()}, must be contiguous")
+    return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+def check_gradient(name: str, weight: Tensor) -> None:
+    """Dense, where there is one."""
+    if weight.grad is not None and weight.grad.layout != torch.strided:
+        raise ValueError(f"{name} has a {weight.grad.layout} gradient, must have a dense one")
+
+
+def _some_at_least(params: Iterable) -> list:
+    params = list(params)
+    if not params:
+        raise ValueError("params is empty, must have one parameter at least")
+    return params
+
+
+def _piece(piece: int | None, store: Store | Memory, most: int) -> int:
+    """As asked for; or such that six pieces fit, `most` bytes for each number of them."""
+    budget = getattr(store, "budget", None)
+    if piece is None:
+        fits = PIECE if budget is None else min(PIECE, budget // (6 * ROWS * most))
+        return fits // WHOLE * WHOLE
+    (piece,) = sizes(piece=piece)
+    if piece % WHOLE:
+        raise ValueError(f"piece is {piece} elements, must be a multiple of {WHOLE}")
+    if budget is not None and 3 * padded(ROWS * most * piece) > budget:
+        raise ValueError(
+            f"piece is {piece} elements, must be at most {budget // (3 * ROWS * most)} for three "
+            f"pieces of {ROWS * most} bytes for each element in a budget of {budget} bytes"
+        )
+    return piece
+
+
+def _some(tensor: Tensor, part: Part) -> Tensor:
+    """The elements of a parameter, or of its gradient, that a part is of."""
+    return tensor.detach().reshape(-1)[part.elements.start : part.elements.stop]
+
+
+def _row(row: Tensor, part: Part) -> Tensor:
+    """The elements of a piece that a part is in."""
+    return row[part.at : part.at + len(part.elements)]

@@ -1,0 +1,229 @@
+"""Train a decoder whose states are larger than the memory that they get: `weft run offload`.
+
+Weights, gradients and Adam's moments of the model are several times the budget; they lie in files
+and pass through it. With --in-memory the same model is trained as usual, to the same losses.
+"""
+
+import argparse
+import ctypes
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from weft.meter import live
+from weft.nn.transformer import Block, Config, Embedding, Head, loss
+from weft.plan.arguments import sizes
+from weft.run.offload import Store, Streamed
+from weft.run.train.aloud import Lines, Report
+from weft.run.train.options import decoder, training_parser
+from weft.run.train.text import read_text, windows
+
+MIB = 2**20
+M_MMAP_THRESHOLD = -3  # as malloc.h has it
+COPIES = 4  # numbers kept for each weight: itself, its gradient, its two moments
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained, on what, how often: `batch` windows of `config.seq` bytes a step."""
+
+    config: Config
+    steps: int = 4
+    batch: int = 2
+    rate: float = 1e-3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Losses in nats per byte, seconds of each step, and bytes: kept, moved, at the most alive.
+
+    `resident` is by how much the process grew, `alive` what torch's operations made and kept at
+    once, `held` the most of the store's budget.
+    """
+
+    losses: list[float]
+    seconds: list[float]
+    states: int
+    resident: int
+    alive: int
+    held: int = 0
+    read: int = 0
+    written: int = 0
+
+
+def layers(config: Config) -> Iterator[nn.Module]:
+    """The decoder's layers, each made when it is asked for, from one seed the same."""
+    yield Embedding(config)
+    for _ in range(config.layers):
+        yield Block(config)
+    yield Head(config)
+
+
+def batches(task: Task, text: bytes) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each step bytes and the bytes that follow, [B, T] each."""
+    found = windows(text, task.config.seq, (task.batch,), task.seed)
+    for _ in range(task.steps):
+        window = next(found)
+        yield window[:, :-1], window[:, 1:]
+
+
+def in_memory(task: Task, text: bytes, report: Report) -> Outcome:
+    """As usual: all of it at hand."""
+    with peaks() as peak:
+        torch.manual_seed(task.seed)
+        model = nn.Sequential(*layers(task.config))
+        optimizer = torch.optim.Adam(model.parameters(), lr=task.rate, fused=True)
+        count = sum(weight.numel() for weight in model.parameters())
+
+        def step() -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        losses, seconds = run(model, step, batches(task, text), report)
+    return Outcome(losses, seconds, COPIES * 4 * count, **peak)
+
+
+def streamed(task: Task, text: bytes, store: Store, report: Report) -> Outcome:
+    """Through a store, a layer at a time."""
+    with peaks() as peak:
+        torch.manual_seed(task.seed)
+        model = Streamed(layers(task.config), store, lr=task.rate)
+        before = store.read_bytes, store.written_bytes
+        losses, seconds = run(model, model.step, batches(task, text), report)
+    count = sum(store.read(name).numel() for name in store if name.endswith(".weights"))
+    read = store.read_bytes - before[0] - 4 * count  # without those that were just counted
+    written = store.written_bytes - before[1]
+    moved = {"held": store.peak, "read": read, "written": written}
+    return Outcome(losses, seconds, COPIES * 4 * count, **peak, **moved)
+
+
+def run(
+    model: nn.Module,
+    step: Callable[[], None],
+    pairs: Iterator[tuple[Tensor, Tensor]],
+    report: Report,
+) -> tuple[list[float], list[float]]:
+    """Train on every batch: losses, and seconds that each step took."""
+    losses, seconds = [], []
+    for tokens, following in pairs:
+        start = time.perf_counter()
+        value = loss(model(tokens), following)
+        value.backward()
+        step()
+        seconds.append(time.perf_counter() - start)
+        losses.append(value.item())
+        report(len(losses) - 1, losses[-1])
+    return losses, seconds
+
+
+@contextmanager
+def peaks() -> Iterator[dict[str, int]]:
+    """How much the process grew, at the most, and the bytes of tensors that were alive."""
+    weight = nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    torch.optim.Adam([weight], fused=True).step()  # loads what it needs, which is no state
+    found, before = {}, resident()
+    with live() as alive:
+        yield found
+    found |= {"resident": resident(peak=True) - before, "alive": alive.peak}
+
+
+def give_back_large_blocks() -> None:
+    """Have memory from 4 MiB on returned when it is freed, where malloc is glibc's.
+
+    As it grows, it else keeps blocks of up to 32 MiB, about as large as a weight here, in a heap
+    where they soon do not fit together any more.
+    """
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None)
+    if adjust is not None:
+        adjust(M_MMAP_THRESHOLD, 4 * MIB)
+
+
+def resident(peak: bool = False) -> int:
+    """Bytes of memory that this process has, or the most that it has had."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # no Linux: the most is all that is told
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else 1024 * most
+    key = "VmHWM:" if peak else "VmRSS:"
+    (line,) = (line for line in status.splitlines() if line.startswith(key))
+    return 1024 * int(line.split()[1])
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`weft run offload …`: train, print losses as they come, and what was read and written."""
+    options = _parser().parse_args(argv)
+    task, text = _task(options), read_text(options.text)
+    next(batches(task, text))
+    give_back_large_blocks()
+    told = (lambda *_: None) if options.json else Lines(task.steps)
+    if options.in_memory:
+        outcome = in_memory(task, text, told)
+    else:
+        budget = sizes(budget=options.budget)[0] * MIB
+        with tempfile.TemporaryDirectory(dir=options.folder, prefix="weft-") as folder:
+            with Store(folder, budget=budget, threads=options.threads) as store:
+                outcome = streamed(task, text, store, told)
+    print(json.dumps(asdict(outcome)) if options.json else _summary(outcome, options))
+    return 0
+
+
+def _summary(outcome: Outcome, options: argparse.Namespace) -> str:
+    lines = [f"states: {outcome.states / MIB:,.0f} MiB of weights, gradients and moments, in fp32"]
+    if not options.in_memory:
+        steps = len(outcome.losses)
+        lines += [
+            f"budget: {options.budget:,} MiB, {outcome.held / MIB:,.0f} of them in use at once",
+            f"each step: {outcome.read / steps / MIB:,.0f} MiB read, "
+            f"{outcome.written / steps / MIB:,.0f} MiB written",
+        ]
+    lines += [
+        f"peak: the process grew by {outcome.resident / MIB:,.0f} MiB; "
+        f"outside the store, torch had {outcome.alive / MIB:,.0f} MiB of tensors alive",
+        f"seconds for each step: {', '.join(f'{s:.2f}' for s in outcome.seconds)}",
+    ]
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    model = {"layers": 12, "width": 320, "heads": 5}
+    parser = training_parser(
+        "weft run offload", __doc__.splitlines()[0], per="step", steps=4, batch=2, **model
+    )
+    add = parser.add_argument
+    add("--budget", type=int, default=48, metavar="MIB", help="memory of the store (%(default)s)")
+    add("--folder", type=Path, help="where a folder for the states is made (the system's choice)")
+    add("--threads", type=int, default=4, metavar="N", help="that read and write (%(default)s)")
+    add("--in-memory", action="store_true", help="train as usual, with all states in memory")
+    add("--json", action="store_true", help="print the outcome as JSON, and nothing else")
+    return parser
+
+
+def _task(options: argparse.Namespace) -> Task:
+    """What the options ask for."""
+    for name in ("steps", "batch"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} is {getattr(options, name)}, must be at least 1")
+    if options.folder and not options.folder.is_dir():
+        raise ValueError(f"--folder is {options.folder}, must be a folder that is there")
+    keys = ("steps", "batch", "rate", "seed")
+    return Task(decoder(options), **{key: getattr(options, key) for key in keys})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The optimizer's step on what a rank keeps, such that all ranks take it, or none.
+
+Three things about a gradient can only be known together: whether all of it is finite, how long
+it is, and whether a parameter has one at all.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from weft.ref.precision import LossScaler
+from weft.run.zero.buckets import Bucket
+
+
+class Update:
+    """An optimizer of the buckets' pieces, and a loss scaler, if there is one.
+
+    `shared` says that a rank has a share of the gradients, as in all stages but 0.
+    With `unused` the ranks tell each other which parameters have a gradient.
+    Without, a mean of nothing but zeros, for one that has none here, is none.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        buckets: Sequence[Bucket],
+        group: dist.ProcessGroup,
+        scaler: LossScaler | None,
+        shared: bool,
+        unused: bool,
+    ):
+        self.optimizer, self.buckets, self.group = optimizer, buckets, group
+        self.scaler, self.shared, self.unused = scaler, shared, unused
+        self.device = buckets[0].weights.device
+        self.seen = Seen(optimizer, self.device)
+        self.rows: list[Tensor] = []  # the gradients, while the pieces have them
+
+    def prepare(self) -> None:
+        """Give the pieces their gradients, unscaled; none where no rank has one."""
+        if self.rows:
+            return
+        known = self._known()
+        for bucket in self.buckets:
+            row = bucket.mine
+            row = row if bucket.masters is None else row.to(bucket.masters.dtype)
+            self.rows.append(row)
+            parts = row.split([piece.parameter.numel() for piece in bucket.pieces])
+            for piece, i, part in zip(bucket.pieces, bucket.holders, parts, strict=True):
+                if i in bucket.used or (part.any() if known is None else known[bucket, i]):
+                    piece.parameter.grad = part
+        if self.scaler is not None:
+            finite = all(bool(row.isfinite().all()) for row in self.rows)
+            self.seen.tell(self._anywhere([not finite])[0])
+            self.scaler.unscale_(self.seen)
+
+    def _known(self) -> dict[tuple[Bucket, int], bool] | None:
+        """Which parameters have a gradient on some rank, if that is to be asked."""
+        if not self.unused:
+            return None
+        each = [(bucket, i) for bucket in self.buckets for i in range(len(bucket.names))]
+        found = self._anywhere([i in bucket.used for bucket, i in each])
+        return dict(zip(each, found, strict=True))
+
+    def _anywhere(self, flags: list[bool]) -> list[bool]:
+        """Which flags are up on at least one rank: a byte is sent for each."""
+        told = torch.tensor(flags, dtype=torch.uint8, device=self.device)
+        if self.group.size() > 1:
+            dist.all_reduce(told, dist.ReduceOp.MAX, group=self.group)
+        return list(map(bool, told.tolist()))
+
+    def clip(self, max_norm: float) -> float:
+        """Shorten the gradient to `max_norm` if it is longer; how long it was.
+
+        Squares add up, so a rank's own sum of them is all it has to tell.
+        """
+        self.prepare()
+        norms = [torch.linalg.vector_norm(row).double() for row in self.rows]
+        squares = torch.stack(norms).square().sum()
+        if self.shared:
+            dist.all_reduce(squares, group=self.group)
+        norm = math.sqrt(squares)
+        shorter = min(1.0, max_norm / (norm + 1e-6))  # torch's clip_grad_norm_
+        for row in self.rows:
+            row.mul_(shorter)
+        return norm
+
+    def step(self) -> None:
+        """Let the optimizer step, unless a gradient overflowed on any rank."""
+        self.prepare()
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.seen)
+            self.scaler.update()
+        self.forget()
+
+    def forget(self) -> None:
+        """Take the gradients from the pieces, if they have them."""
+        for bucket in self.buckets if self.rows else ():
+            for piece in bucket.pieces:
+                piece.parameter.grad = None
+        self.rows.clear()
+
+
+class Seen:
+    """The optimizer as a loss scaler should see it on every rank.
+
+    It has one number more, whose gradient is infinite where any rank's are: so all
+    scalers see an overflow in what one rank keeps, and skip the step together.
+    """
+
+    def __init__(self, optimizer: Optimizer, device: torch.device):
+        self._optimizer = optimizer
+        self._told = nn.Parameter(torch.zeros(1, device=device))
+
+    @property
+    def param_groups(self) -> list[dict]:
+        return [*self._optimizer.param_groups, {"params": [self._told]}]
+
+    def tell(self, overflow: bool) -> None:
+        """What the ranks have found together."""
+        self._told.grad = torch.full_like(self._told, math.inf if overflow else 0.0)
+
+    def step(self) -> None:
+        self._optimizer.step()

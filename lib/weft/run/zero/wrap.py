@@ -1,0 +1,63 @@
+"""ZeRO: data parallel training in which each rank keeps only a part of the state.
+
+Every rank has its own part of the batch, and gradients are averaged. What a rank keeps is what
+the stages differ in: 0 everything; 1 a share of the optimizer's state; 2 also of the gradients;
+3 also of the weights. What is sent is what weft.plan.zero lists.
+
+    zero = Zero(module, lambda parameters: torch.optim.AdamW(parameters), stage=2, world=world)
+    loss(zero(inputs), targets).backward()
+    zero.step()
+    zero.zero_grad()
+
+Stages 0, 1 and 2 are in sharded, stage 3 in gathered.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from weft.plan.zero import checked_stage
+from weft.ref.precision import LossScaler
+from weft.run.collectives import Group
+from weft.run.zero.buckets import Piece
+from weft.run.zero.gathered import Zero3
+from weft.run.zero.sharded import BUCKET, DataParallel, Zero1, Zero2
+
+__all__ = ["STAGES", "DataParallel", "Piece", "Zero", "Zero1", "Zero2", "Zero3"]
+
+STAGES = (DataParallel, Zero1, Zero2, Zero3)
+
+
+def Zero(
+    module: nn.Module,
+    optimizer: Callable[[Iterable], Optimizer],
+    stage: int,
+    world: Group,
+    *,
+    bucket: int = BUCKET,
+    dtype: torch.dtype | None = None,
+    scaler: LossScaler | None = None,
+    unused: bool = False,
+) -> DataParallel:
+    """Train a module on all ranks of a world together, under a stage of ZeRO.
+
+    Every rank calls it with the same module; rank 0's weights are everybody's. `optimizer` makes
+    a torch optimizer from parameters: it gets flat pieces, so it must be one that treats all
+    elements alike, as SGD and Adam do. `bucket` is how many elements are sent together at most, if
+    no parameter alone has more; stage 3 sends the parameters of a child of the module together.
+    With `dtype` the module computes and sends in it, and the optimizer has fp32 masters;
+    fp16 wants a `scaler`, by which the loss is scaled before backward. Buffers, and parameters
+    that are not trained, stay whole on every rank; buffers are left alone.
+
+    Until the step, gradients are not in the parameters but in zero's rows. All ranks run as many
+    backward passes between two steps. A parameter whose gradient no rank has is left alone by
+    the optimizer: where this rank has none, a mean of nothing but zeros means that. Where ranks
+    use different parameters, `unused` has them tell each other, a byte for each and step. That,
+    a byte for an overflow where there is a scaler, and 8 for the norm in `clip` in stages 1 to 3
+    are all that is sent beside the plan.
+    ValueError names what does not fit.
+    """
+    kind = STAGES[checked_stage(stage)]
+    return kind(module, optimizer, world, bucket, dtype, scaler, unused)
