@@ -161,13 +161,9 @@ def test_a_word_in_what_a_kernel_calls_makes_its_source_another(monkeypatch):
         assert changed(tile, softmax, f"2.0 * {softmax}") == [True, False, False]
         assert changed(tile, "o_k & 6", "o_k & 2") == [True, False, True]
         assert changed(tile, '"""What FlashAttention-3', '"""# What') == [False] * 3
-        assert (
-            changed("weft.kernels.gluon.words", "wait = hopper", "wait = 0 or hopper") == [True] * 3
-        )
-        assert (
-            changed("weft.kernels.hopper.faces", "import torch", "import torch, math")
-            == [False] * 3
-        )
+        words, faces = "weft.kernels.gluon.words", "weft.kernels.hopper.faces"
+        assert changed(words, "wait = hopper", "wait = 0 or hopper") == [True] * 3
+        assert changed(faces, "import torch", "import torch, math") == [False] * 3
     finally:
         machine_code._module.cache_clear()
 

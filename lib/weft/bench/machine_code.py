@@ -198,10 +198,8 @@ def source(one: Pass) -> int:
     The text is that of the kernel's function and of all that this names, and so on, in the
     modules of weft.kernels; what else stands there does not matter.
     """
-    given = {
-        name: repr((_home(x) and _home(x)[1]) or x) for name, x in sorted(one.constexprs.items())
-    }
     homes = filter(None, map(_home, (one.function, *one.constexprs.values())))
+    given = {name: repr(x) for name, x in sorted(one.constexprs.items()) if not _home(x)}
     texts = sorted(_reached(homes).values())
     words = (triton.__version__, sorted(one.signature.items()))
     words += (given, sorted(one.options.items()), texts)

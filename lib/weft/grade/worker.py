@@ -16,7 +16,6 @@ import contextlib
 import importlib
 import importlib.util
 import os
-import pkgutil
 import socket
 import sys
 import traceback
@@ -25,7 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import weft.plan.simulate  # noqa: F401  imported here so that the children have it already
+import weft
+import weft.plan.simulate  # imported here so that the children have it already
 from weft.grade import confine, data
 
 MEMORY = 8 << 30  # bytes that an answer's process may have for itself
@@ -186,14 +186,13 @@ def close(*names: str) -> None:
 
 def _below(package: str) -> list[str]:
     """The modules inside a package of ours, imported or not; of others those that are imported."""
-    if not package.startswith("weft."):
+    top, *inside = package.split(".")
+    if top != "weft":
         return [loaded for loaded in sys.modules if loaded.startswith(f"{package}.")]
-    folders = importlib.util.find_spec(package).submodule_search_locations or []
-    found = []
-    for at in pkgutil.iter_modules(folders):
-        name = f"{package}.{at.name}"
-        found += [name, *(_below(name) if at.ispkg else ())]
-    return found
+    folder = Path(weft.__file__).parent
+    files = folder.joinpath(*inside).rglob("*.py")
+    names = (".".join((top, *p.relative_to(folder).with_suffix("").parts)) for p in files)
+    return sorted({name.removesuffix(".__init__") for name in names} - {package})
 
 
 def _close_module(name: str) -> None:
