@@ -17,9 +17,9 @@ from weft.plan.pipeline.bubble import fraction
 
 PLAN = {"schedule": "gpipe", "p": 3, "m": 2}
 SLIDERS = """\
-```{explore} explore_pipeline.schedule
+```{explore} pipeline.schedule
 :name: fig-small
-:caption: A caption with {calc}`bubble.fraction(p=3, m=2):.0%` in it.
+:caption: A caption with {calc}`pipeline.fraction(p=3, m=2):.0%` in it.
 :alt: What the picture shows.
 :frames:
 
@@ -31,7 +31,7 @@ m: 2..4 by 2 | Microbatches
 PYTHON_BOX = SLIDERS.replace(":frames:\n", "").replace("fig-small", "fig-python")
 SECOND_BOX = PYTHON_BOX.replace("fig-python", "fig-second")
 PICTURE = """\
-```{picture} draw.svg(simulate(gpipe(2, 3)))
+```{picture} pipeline.svg(simulate(gpipe(2, 3)))
 :name: fig-grid
 :caption: Two ranks.
 :alt: A grid of two rows.
@@ -44,7 +44,7 @@ What share is idle?
 ```
 
 ```{guess-answer} sleep
-:answer: bubble.fraction(p=8, m=32):.1%
+:answer: pipeline.fraction(p=8, m=32):.1%
 As the formula says.
 ```
 """
@@ -84,7 +84,7 @@ def extension():
 
 GOOD = {
     "index": "# All boxes\n\n"
-    "It sleeps {calc}`bubble.fraction(p=8, m=32):.1%`, {calc}`fraction(8, 32):.3f},"
+    "It sleeps {calc}`pipeline.fraction(p=8, m=32):.1%`, {calc}`fraction(8, 32):.3f},"
     "\n\n| a | b |\n|---|---|\n| {calc}`math.floor(7 / 2)` | {calc}`len(gpipe(4, 8).rows)` |\n\n"
     "See {numref}`fig-small` and {numref}`tab-made-up`.\n\n".replace(":.3f},", ":.3f`."),
     "boxes": f"# Boxes\n\n{SLIDERS}\n{PYTHON_BOX}\n{SECOND_BOX}\n{PICTURE}\n{GUESS}\n\n"
@@ -153,7 +153,7 @@ def test_calc_prints_what_python_prints(good):
     page = good.read("index.html")
     shown = re.findall(r'<span class="calc" title="([^"]*)">([^<]*)</span>', page)
     assert shown == [
-        ("computed: bubble.fraction(p=8, m=32)", f"{fraction(p=8, m=32):.1%}"),
+        ("computed: pipeline.fraction(p=8, m=32)", f"{fraction(p=8, m=32):.1%}"),
         ("computed: fraction(8, 32)", f"{fraction(8, 32):.3f}"),
         ("computed: math.floor(7 / 2)", "3"),
         ("computed: len(gpipe(4, 8).rows)", "4"),
@@ -378,7 +378,7 @@ def test_other_builders_say_what_the_page_shows(tmp_path, builder):
 
 
 BAD = {
-    "{calc}`bubble.fractoin(p=8, m=32)`": "`bubble.fractoin(p=8, m=32)` fails: AttributeError",
+    "{calc}`pipeline.fractoin(p=8, m=32)`": "`pipeline.fractoin(p=8, m=32)` fails: AttributeError",
     "{calc}`fractoin(8, 32)`": "weft.plan defines no `fractoin`; did you mean `fraction`?",
     "{calc}`gpipe(0, 4)`": "fails: ValueError: p is 0",
     "{calc}`1 +`": "`1 +` is not a Python expression",
@@ -390,12 +390,12 @@ BAD = {
     "{measured-value}`made-up@cpu gpipe`": "result 'gpipe' is more than one in",
     "{measured-value}`made-up@cpu zb_h1`": "result 'zb_h1' is not in",
     "```{picture} gpipe(2, 2)\n:caption: c\n:alt: a\n```": "gives Plan, no picture",
-    "```{picture} draw.svg(1, 2)\n:caption: c\n:alt: a\n```": "fails: AttributeError",
-    "```{picture} draw.svg(simulate(gpipe(2, 2)))\n:alt: a\n```": "it has no :caption:",
+    "```{picture} pipeline.svg(1, 2)\n:caption: c\n:alt: a\n```": "fails: AttributeError",
+    "```{picture} pipeline.svg(simulate(gpipe(2, 2)))\n:alt: a\n```": "it has no :caption:",
     SLIDERS.replace(":alt: What the picture shows.\n", ""): "it has no :alt:",
-    SLIDERS.replace("_pipeline.schedule", "_pipeline.gone"): "has no attribute 'gone'",
-    SLIDERS.replace("explore_pipeline.schedule", "pipeline.gpipe"): "unexpected keyword argument",
-    SLIDERS.replace("explore_pipeline.schedule", "schedule"): "`schedule` is not MODULE.FUNCTION",
+    SLIDERS.replace("pipeline.schedule", "pipeline.gone"): "has no attribute 'gone'",
+    SLIDERS.replace("pipeline.schedule", "pipeline.bubble"): "unexpected keyword argument",
+    SLIDERS.replace("pipeline.schedule", "schedule"): "`schedule` is not MODULE.FUNCTION",
     SLIDERS.replace("2..3 = 3", "2..3 = 9"): "default `9` is not one of 2, 3",
     SLIDERS.replace("2..3 = 3", "3..2"): "`3..2` does not go from low to high",
     SLIDERS.replace("2..3 = 3", "2..x"): "`2..x` is not a range",
@@ -407,8 +407,8 @@ BAD = {
     "```{guess} alone\nHow many?\n```": "`alone` has no {guess-answer}",
     "```{guess} empty\n```": "it has no question",
     "```{guess-answer} early\n:answer: 1\n```": "no guess `early` stands above it",
-    GUESS.replace(":answer: bubble.fraction(p=8, m=32):.1%\n", ""): "it has no :answer:",
-    GUESS.replace("bubble.fraction(p=8, m=32):.1%", "str(1) + 'x'"): "gives '1x', no number",
+    GUESS.replace(":answer: pipeline.fraction(p=8, m=32):.1%\n", ""): "it has no :answer:",
+    GUESS.replace("pipeline.fraction(p=8, m=32):.1%", "str(1) + 'x'"): "gives '1x', no number",
     "```{measured} gone\n:caption: c\n```": "no record `gone` in book/measured",
     "```{measured} gone\n:caption: c\n:not-yet: h100\n```": "no benchmark in weft.bench is called",
     "```{measured} made-up\n:caption: c\n:chips: v100\n```": "not on v100",

@@ -230,7 +230,7 @@ def test_plan_shows_what_it_found_beside_the_named_schedules(tmp_path, capsys):
 
 def test_run_hands_its_arguments_on(monkeypatch):
     seen = []
-    trainer = SimpleNamespace(main=seen.append)
+    trainer = SimpleNamespace(main=lambda rest, **_: seen.append(rest) or 0)
     monkeypatch.setitem(sys.modules, "weft.run.train", trainer)
     assert cli.main(["run", "pipeline", "--schedule", "gpipe", "--help"]) == 0
     assert seen == [["--schedule", "gpipe", "--help"]]

@@ -39,7 +39,9 @@ def lower(plan: Plan, fuse: bool = True) -> Plan:
     validate(plan)
     if plan.lowered:
         raise ValueError(f"plan {plan.name} is lowered already ({plan.lowered})")
-    return replace(plan, rows=_agreed(plan), lowered="fused") if fuse else naive(plan)
+    if not fuse:
+        return naive(plan)
+    return replace(plan, rows=_agreed(plan), lowered="fused")
 
 
 def _agreed(plan: Plan) -> tuple[tuple[Action, ...], ...]:
