@@ -22,7 +22,8 @@ else
   PY := $(VENV)/bin/python
 endif
 PYTEST := $(PY) -m pytest -c lib/pyproject.toml --rootdir . -o junit_family=xunit1
-BOTH_CORES := -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers on two cores, for a third of the time they wait; who is done takes from the others.
+WORKERS := -n 3 --dist worksteal
 TESTS := lib/tests lib/weft --doctest-modules
 GPU_TESTS = $$(grep -l 'mark[.]gpu' lib/tests/test_*.py)
 GPU_WORKERS = $$($(PY) -c 'import xdist; print("-n 4")' 2>/dev/null)
@@ -80,14 +81,26 @@ notebooks: setup ## run the notebooks whose source has changed (ARGS=--force: al
 
 # --- the tests --------------------------------------------------------------------------------
 
-test: setup ## every test there is
+ifdef TOPIC
+TOPIC_TESTS := $(wildcard lib/tests/test_$(TOPIC)_*.py lib/tests/test_$(TOPIC).py \
+    lib/weft/*/$(TOPIC) lib/weft/*/$(TOPIC).py)
+TOPIC_LABS := $(wildcard notebooks/$(TOPIC).ipynb)
+
+test: setup
+	@[ -n "$(TOPIC_TESTS)" ] || { echo "make test: nothing is called $(TOPIC)" >&2; exit 2; }
+	$(PYTEST) $(WORKERS) -m "not alone" $(TOPIC_TESTS) --doctest-modules \
+	    $(if $(TOPIC_LABS),$(TOPIC_LABS) $(wordlist 2,9,$(LABS)))
+	$(PYTEST) -m alone $(filter lib/tests/%,$(TOPIC_TESTS)) $(OR_NONE)
+else
+test: setup ## every test there is (TOPIC=zero: those of one topic)
 	@rm -rf $(REPORTS)
 	@$(MAKE) --no-print-directory test-all
-	@$(PY) lib/tests/census.py $(REPORTS)
+	@$(PY) lib/tests/support/census.py $(REPORTS)
+endif
 
-# One worker builds the book (book_site.py) while the other goes on; alone it would leave one idle.
+# One worker builds the book (book_site.py) while the others go on.
 test-all: check browser
-	$(PYTEST) $(BOTH_CORES) -m "not alone" --junit-xml $(REPORTS)/most.xml $(TESTS) $(LABS)
+	$(PYTEST) $(WORKERS) -m "not alone" --junit-xml $(REPORTS)/most.xml $(TESTS) $(LABS)
 	$(PYTEST) -m alone --junit-xml $(REPORTS)/alone.xml lib/tests $(OR_NONE)
 
 # What a topic thinks, draws, searches for and asks in its page-tier exercises needs no torch.
@@ -95,20 +108,21 @@ PLAN_TESTS := $(foreach what,plan draw search exercises,$(wildcard lib/tests/tes
 PLAN_TESTS += $(patsubst %,lib/tests/test_%.py,layers setup census cli memory_cli)
 
 test-plan: light ## the tests that need no torch
-	$(PYTEST) $(BOTH_CORES) -m "not alone" $(PLAN_TESTS) --doctest-modules lib/weft/plan
+	$(PYTEST) $(WORKERS) -m "not alone" $(PLAN_TESTS) --doctest-modules \
+	    $(patsubst %,lib/weft/%,process plan draw explore)
 
 test-lib: setup ## unit, property, doctest and multi-process tests, exercises and their zoo
-	$(PYTEST) $(BOTH_CORES) -m "not alone" $(TESTS) $(BOOK_TESTS:%=--ignore=%)
+	$(PYTEST) $(WORKERS) -m "not alone" $(TESTS) $(BOOK_TESTS:%=--ignore=%)
 	$(PYTEST) -m alone lib/tests $(OR_NONE)
 
 test-notebooks: setup ## every cell of every notebook, outputs compared
-	$(PYTEST) $(BOTH_CORES) $(LABS)
+	$(PYTEST) $(WORKERS) $(LABS)
 
 test-book: setup book browser ## links, and the pages in a browser
-	$(PYTEST) $(BOTH_CORES) $(BOOK_TESTS)
+	$(PYTEST) $(WORKERS) $(BOOK_TESTS)
 
 browser: light # Chromium, for the tests that look at the pages
-	@$(PY) lib/tests/browser.py --ensure
+	@$(PY) lib/tests/support/browser.py --ensure
 
 check: light ## seconds: lint, format, stale generated files, who imports whom
 	@$(PY) -m ruff check --config lib/pyproject.toml $(LINTED)
@@ -142,7 +156,7 @@ sanitize: gpu-here ## compute-sanitizer on the kernels, five minutes at most
 	@failed=0; for tool in memcheck racecheck synccheck initcheck; do \
 	    echo "$$tool"; runs=$$([ $$tool = memcheck ] || echo $(TRITON_RUNS)); \
 	    timeout 75 compute-sanitizer --tool $$tool --error-exitcode 9 \
-	        $(PY) lib/tests/sanitize.py $$runs || failed=1; \
+	        $(PY) lib/tests/support/sanitize.py $$runs || failed=1; \
 	done; exit $$failed
 
 sanitize-gluon: gpu-here ## Triton's concurrency sanitizer on the Gluon kernels (compiles for minutes)

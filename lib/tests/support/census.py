@@ -1,4 +1,4 @@
-"""Hold what has run against what is written: python lib/tests/census.py FOLDER.
+"""Hold what has run against what is written: python lib/tests/support/census.py FOLDER.
 
 Reads pytest's JUnit files in FOLDER. Each test function of lib/tests, each docstring of lib/weft
 with an example in it, and each code cell of a notebook must be among them. Only a test that needs
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 

@@ -19,7 +19,7 @@ from weft.grade.result import Result, Row
 from weft.grade.worker import load
 from weft.grade.zoo import rounds, write_answers, zoo
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TORCH = find_spec("torch") is not None
 CHIP = TORCH and find_spec("triton") is not None
 GRADIENTS = "torch.fx.experimental.symbolic_shapes"  # what backward loads, when it has to

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "_build" / "html"
 STAMP = BUILT / "_static" / "pylib" / "files.json"  # written by every build
 MADE_OF = ("_config.yml", "_toc.yml", "book/**/*", "notebooks/*.ipynb", "lib/weft/plan/**/*.py")

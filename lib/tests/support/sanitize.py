@@ -1,7 +1,7 @@
 """Runs each kernel once at small odd sizes and compares: what a GPU's sanitizers are to watch.
 
-    compute-sanitizer --tool memcheck python lib/tests/sanitize.py
-    python lib/tests/sanitize.py attention decode
+    compute-sanitizer --tool memcheck python lib/tests/support/sanitize.py
+    python lib/tests/support/sanitize.py attention decode
 
 Whatever can be is done on the processor, so that the tool has nothing but our kernels to watch.
 Nothing is cached between allocations, so a read beyond the end of a tensor is one.
