@@ -129,7 +129,7 @@ check: light ## seconds: lint, format, stale generated files, who imports whom
 	@$(PY) -m ruff format --config lib/pyproject.toml --check $(LINTED)
 	@$(PY) notebooks/build.py --check
 	@$(PY) -m weft.grade.build --check
-	@$(PYTEST) --quiet lib/tests/test_layers.py
+	@$(PYTEST) --quiet lib/tests/test_layers.py lib/tests/test_house.py
 
 # --- measurements -----------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ else:
 
 pytest.register_assert_rewrite("graded", "pictures")
 
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The folder that holds Makefile, book, lib and the rest."""

@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "_build" / "html"
 STAMP = BUILT / "_static" / "pylib" / "files.json"  # written by every build
-MADE_OF = ("_config.yml", "_toc.yml", "book/**/*", "notebooks/*.ipynb", "lib/weft/plan/**/*.py")
+MADE_OF = ("_config.yml", "_toc.yml", "book/**/*", "notebooks/*.ipynb")
+MADE_OF += tuple(f"lib/weft/{layer}/**/*.py" for layer in ("plan", "draw", "explore"))
 
 CONF = """\
 import sys
