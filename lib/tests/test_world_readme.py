@@ -64,18 +64,20 @@ def test_one_machine(root, folder, blocks):
     assert len(losses(done.stdout)) == 2
 
 
-def test_two_machines(root, folder, blocks):
-    namespaces.require()
-    first, second = (fewer(code).replace("node-a", "10.77.0.1") for _, code in blocks[1:3])
-    (folder / "second.sh").write_text(second)
-    done = namespaces.pair(
-        f"nsenter -t $second -n bash -e second.sh & other=$!\n{first}\nwait $other",
-        cwd=folder,
-        env=environment(root, GLOO_SOCKET_IFNAME="eth0"),
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(losses(done.stdout)) == 2
+def words(code: str) -> list[str]:
+    """The words of the last `torchrun` in a block."""
+    command = code.replace("\\\n", " ").rpartition("torchrun ")[2]
+    return command.strip().rstrip("'").replace('"', "").split()
+
+
+def test_two_machines_are_told_what_the_slurm_file_tells_them(blocks):
+    """That file runs below; by hand it is the same command, with each machine's own number."""
+    by_slurm = words(blocks[3][1])
+    for rank, (_, code) in enumerate(blocks[1:3]):
+        by_hand = words(code)
+        told = {"$SLURM_NNODES": "2", "$SLURM_NODEID": str(rank), "$MASTER_ADDR": "node-a"}
+        expected = [told.get(word, word) for word in by_slurm]
+        assert by_hand == expected
 
 
 def test_the_slurm_file(root, folder, blocks):
