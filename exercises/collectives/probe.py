@@ -47,16 +47,16 @@ def _written(answers):
 # --- in the grader's process ----------------------------------------------------------------------
 
 
-def as_steps(case, answer, op, n, pieces, root=0):
+def as_steps(case, answer, op, n, chunks, root=0):
     """The answer as steps that do what they are for, or an AssertionError that says what not."""
     if not isinstance(answer, list | tuple):
         raise AssertionError(f"{case}: expected a list of steps, got {answer!r}")
-    steps = Steps(op, n, pieces, [_step(case, at, step) for at, step in enumerate(answer)], root)
+    steps = Steps(op, n, chunks, [_step(case, at, step) for at, step in enumerate(answer)], root)
     for at, step in enumerate(steps):
         for send in step:
-            if send.chunk not in range(pieces):
+            if send.chunk not in range(chunks):
                 raise AssertionError(
-                    f"{case}: step {at}: {send} has no piece from 0 to {pieces - 1}"
+                    f"{case}: step {at}: {send} has no chunk from 0 to {chunks - 1}"
                 )
     try:
         check(steps)

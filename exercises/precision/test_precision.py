@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.precision import FORMATS, Format, Scale
+from weft.plan.precision import FORMATS, Format, LossScale
 
 BITS, ROUND, SCALING = "Think: what a format holds", "Rounding", "The loss scale"
 CHANCE, ADAM = "Stochastic rounding", "Go fast: one pass over memory"
@@ -107,7 +107,7 @@ def test_encode_overflow(answers, probe):
 
 
 def walked(answers, overflows, *how):
-    expected = [(s.value, s.clean) for s in Scale(how[0], 0, *how[1:]).walk(overflows)]
+    expected = [(s.value, s.clean) for s in LossScale(how[0], 0, *how[1:]).walk(overflows)]
     got = answers.walk(overflows, *how)
     got = [tuple(x) if isinstance(x, list) else x for x in got] if isinstance(got, list) else got
     scale, growth, backoff, interval = how

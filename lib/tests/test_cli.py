@@ -230,10 +230,15 @@ def test_plan_shows_what_it_found_beside_the_named_schedules(tmp_path, capsys):
 
 def test_run_hands_its_arguments_on(monkeypatch):
     seen = []
-    trainer = SimpleNamespace(main=lambda rest, **_: seen.append(rest) or 0)
-    monkeypatch.setitem(sys.modules, "weft.run.train", trainer)
-    assert cli.main(["run", "pipeline", "--schedule", "gpipe", "--help"]) == 0
-    assert seen == [["--schedule", "gpipe", "--help"]]
+    trainer = SimpleNamespace(main=lambda *given, **more: seen.append((given, more)) or 0)
+    arguments = ["--schedule", "gpipe", "--help"]
+    for topic, name, more in (
+        ("pipeline", "weft.run.train", {"picture": text}),
+        ("zero", "weft.run.train.zero", {}),
+    ):
+        monkeypatch.setitem(sys.modules, name, trainer)
+        assert cli.main(["run", topic, *arguments]) == 0
+        assert seen.pop() == ((arguments,), more)
 
 
 def test_bench_prints_a_table_and_writes_the_records(tmp_path, monkeypatch, capsys):

@@ -21,10 +21,10 @@ CASES = [(name, n) for name in STEPS for n in (1, 2, 3, 5)]
 
 
 def cells(root):
-    """(rank, piece) -> (whose data, colour) for the cells with something in them, and counts."""
+    """(rank, chunk) -> (whose data, colour) for the cells with something in them, and counts."""
     found = Counter()
     for mark, tip in tips(root):
-        match = re.fullmatch(r"rank (\d+), piece (\d+): the data of ranks? ([\d, ]+)", tip)
+        match = re.fullmatch(r"rank (\d+), chunk (\d+): the data of ranks? ([\d, ]+)", tip)
         if match:
             whose = tuple(map(int, match[3].split(", ")))
             full = mark.get("fill") == WHOLE.paint()["fill"]
@@ -35,9 +35,9 @@ def cells(root):
 def expected(steps, held):
     most = steps.n if steps.op in ("all_reduce", "reduce_scatter") else 1
     return Counter(
-        (rank, piece, tuple(sorted(bag)), bag.total() == most)
+        (rank, chunk, tuple(sorted(bag)), bag.total() == most)
         for rank, copies in enumerate(held)
-        for piece, bag in copies.items()
+        for chunk, bag in copies.items()
     )
 
 
@@ -63,10 +63,10 @@ def test_a_step_has_its_messages_and_what_is_held_after_it(name, n):
         assert cells(root) == expected(steps, play(steps)[at])
         arrows = Counter()
         for _, tip in tips(root):
-            match = re.fullmatch(r"rank (\d+) (adds to|gives) rank (\d+): piece ([\d, ]+)", tip)
+            match = re.fullmatch(r"rank (\d+) (adds to|gives) rank (\d+): chunk ([\d, ]+)", tip)
             if match:
-                for piece in match[4].split(", "):
-                    arrows[int(match[1]), int(match[3]), int(piece), match[2] == "adds to"] += 1
+                for chunk in match[4].split(", "):
+                    arrows[int(match[1]), int(match[3]), int(chunk), match[2] == "adds to"] += 1
         assert arrows == Counter(map(tuple, steps[at - 1] if at else []))
 
 
@@ -75,7 +75,7 @@ def test_an_arrow_points_at_its_target():
     circles = [(float(c.get("cx")), float(c.get("cy"))) for c in root.iter(f"{SVG}circle")]
     arrows = [(mark, tip) for mark, tip in tips(root) if "adds to" in tip]
     assert [tip for _, tip in arrows] == [
-        "rank 1 adds to rank 0: piece 0", "rank 3 adds to rank 2: piece 0",
+        "rank 1 adds to rank 0: chunk 0", "rank 3 adds to rank 2: chunk 0",
     ]  # fmt: skip
     for mark, tip in arrows:
         source, target = map(int, re.findall(r"rank (\d+)", tip))
@@ -87,11 +87,11 @@ def test_an_arrow_points_at_its_target():
 
 def test_what_is_said_to_those_who_do_not_see():
     text = told(parse(step_svg(plan.ring_reduce_scatter(3), 2)))
-    assert "Rank 0 adds its piece 1 to rank 1's, rank 1 adds its piece 2" in text
-    assert text.endswith("finished pieces by rank: 1, 1, 1.")
+    assert "Rank 0 adds its chunk 1 to rank 1's, rank 1 adds its chunk 2" in text
+    assert text.endswith("finished chunks by rank: 1, 1, 1.")
     text = told(parse(film_svg(plan.ring_all_gather(3))))
-    assert "Step 1: rank 0 gives piece 0 to rank 1" in text
-    assert "finished pieces by rank: 2, 2, 2." in text
+    assert "Step 1: rank 0 gives chunk 0 to rank 1" in text
+    assert "finished chunks by rank: 2, 2, 2." in text
 
 
 def test_colours_are_named_in_the_legend():

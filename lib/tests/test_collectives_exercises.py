@@ -30,15 +30,15 @@ class TestCollectives(Exercises):
         answers = self.load("answers")
         scatter, reduce = ring_reduce_scatter(5), ring_all_reduce(5)
         count = sent(scatter, [1] * 5)[0]
-        assert f"sends {count} of 5 pieces, in {len(scatter)} steps" in self.told("reduce_scatter")
+        assert f"sends {count} of 5 chunks, in {len(scatter)} steps" in self.told("reduce_scatter")
         count = sent(reduce, [1] * 5)[0]
-        assert f"sends {count} pieces, each a fifth of the data, in {len(reduce)}" in self.told(
+        assert f"sends {count} chunks, each a fifth of the data, in {len(reduce)}" in self.told(
             "all_reduce"
         )
         assert f"at n = 6 that is {len(answers.broadcast(6, 2))}" in self.told("broadcast")
         steps = hierarchical_all_reduce(2, 3)
         out = sum(s.source == 0 and s.target >= 3 for step in steps for s in step)
-        assert f"2 nodes of 3 ranks: {out} of 6 pieces, and {len(steps)}" in self.told(
+        assert f"2 nodes of 3 ranks: {out} of 6 chunks, and {len(steps)}" in self.told(
             "hierarchical"
         )
         at = crossover(8, Link("ib", 50e9, 14e-6))

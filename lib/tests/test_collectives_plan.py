@@ -1,6 +1,8 @@
 """Collectives as steps: right sums for every n, closed forms equal counts, wrong plans caught."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError
 from fractions import Fraction
 from itertools import permutations
 from math import ceil, log2
@@ -15,10 +17,10 @@ from weft.plan.collectives.price import (
     ALGORITHMS,
     OPS,
     bus_factor,
+    chunks,
     cost,
     crossover,
     hierarchical_seconds,
-    pieces,
     seconds,
     sent,
     volume,
@@ -43,7 +45,7 @@ def pairs(steps):
 @pytest.mark.parametrize(("name", "n"), GRID)
 def test_every_rank_ends_with_what_it_should(name, n):
     steps = STEPS[name](n)
-    assert isinstance(steps, list)
+    assert isinstance(steps, Sequence) and all(isinstance(step, Sequence) for step in steps)
     assert (steps.n, bool(steps)) == (n, n > 1)
     assert all(isinstance(send, Send) for step in steps for send in step)
     assert all(step for step in steps)
@@ -57,7 +59,7 @@ def test_hierarchies_of_any_shape(nodes, local):
     check(steps)
     assert len(steps) == 2 * (local - 1) + 2 * (nodes - 1)
     between = Counter(s for s, t in pairs(steps) if s // local != t // local)
-    # Each rank sends 2 (nodes - 1) pieces of nodes * local to other nodes, on a rail of its own.
+    # Each rank sends 2 (nodes - 1) chunks of nodes * local to other nodes, on a rail of its own.
     assert all(between[r] == 2 * (nodes - 1) for r in range(nodes * local))
     assert all(s % local == t % local for s, t in pairs(steps) if s // local != t // local)
 
@@ -73,7 +75,7 @@ def test_after_a_nodes_own_steps_each_rank_has_one_share_of_its_sum():
 
 
 @pytest.mark.parametrize("n", range(1, 7))
-def test_any_root_and_any_number_of_pieces(n):
+def test_any_root_and_any_number_of_chunks(n):
     for root in range(n):
         check(plan.tree_broadcast(n, root))
         for cut in (1, 2, 5):
@@ -113,7 +115,7 @@ def test_in_each_step_every_rank_sends_one_piece_and_gets_one(name, n):
 
 @pytest.mark.parametrize("n", range(2, 9))
 def test_what_a_ring_never_sends(n):
-    """The reduce-scatter no rank's own piece, the all-gather none that the right one began with."""
+    """The reduce-scatter no rank's own chunk, the all-gather none that the right one began with."""
     for make, less in ((plan.ring_reduce_scatter, 0), (plan.ring_all_gather, 1)):
         for r in range(n):
             mine = [send.chunk for step in make(n) for send in step if send.source == r]
@@ -152,13 +154,24 @@ def test_halving_halves_and_meets_neighbours_first(bits):
     assert sent(steps, [1] * n) == (2 * (n - 1),) * n  # nobody could send less
 
 
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_steps_are_a_value(name):
+    steps, again, other = STEPS[name](4), STEPS[name](4), STEPS[name](5)
+    assert (steps == again, hash(steps) == hash(again), steps == other) == (True, True, False)
+    assert steps != altered(steps, lambda s: s[0].pop())
+    with pytest.raises(FrozenInstanceError):
+        steps.op = "all_gather"
+    with pytest.raises(TypeError):
+        steps[0][0] = None
+
+
 # --- wrong plans are caught -----------------------------------------------------------------------
 
 
 def altered(steps, change):
-    other = Steps(steps.op, steps.n, steps.pieces, [list(step) for step in steps], steps.root)
-    change(other)
-    return other
+    others = [list(step) for step in steps]
+    change(others)
+    return Steps(steps.op, steps.n, steps.chunks, others, steps.root)
 
 
 @pytest.mark.parametrize("name", sorted(STEPS))
@@ -180,10 +193,10 @@ def test_a_copy_where_a_sum_belongs_is_noticed(name):
                 check(altered(steps, lambda s, at=at, copy=copy: s[at].__setitem__(0, copy)))
 
 
-def test_a_piece_added_twice_is_named():
+def test_a_chunk_added_twice_is_named():
     steps = plan.ring_reduce_scatter(3)
     again = altered(steps, lambda s: s.append([Send(1, 2, 2, True)]))
-    with pytest.raises(ValueError, match=r"rank 2 .* piece 2: .* rank 0 is in it 2 times, not 1"):
+    with pytest.raises(ValueError, match=r"rank 2 .* chunk 2: .* rank 0 is in it 2 times, not 1"):
         check(again)
 
 
@@ -192,7 +205,7 @@ def test_a_piece_added_twice_is_named():
     [
         (Send(0, 3, 0, False), "step 0: 0→3:0 names rank 3 of 3"),
         (Send(1, 1, 1, False), "is a message to itself"),
-        (Send(0, 1, 2, False), "rank 0 has no such piece yet"),
+        (Send(0, 1, 2, False), "rank 0 has no such chunk yet"),
         (Send(0, 1, 0, True), "rank 1 has nothing to add it to"),
     ],
 )
@@ -203,7 +216,7 @@ def test_impossible_sends_are_named(send, words):
 
 def test_two_copies_to_one_place_are_a_race():
     race = Steps("all_reduce", 3, 1, [[Send(0, 2, 0, False), Send(1, 2, 0, False)]])
-    with pytest.raises(ValueError, match="not all that comes to that piece"):
+    with pytest.raises(ValueError, match="not all that comes to that chunk"):
         play(race)
 
 
@@ -224,8 +237,8 @@ def test_what_is_no_plan():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 50))
-def test_pieces_are_even_and_complete(total, count):
-    cut = pieces(total, count)
+def test_chunks_are_even_and_complete(total, count):
+    cut = chunks(total, count)
     assert sum(cut) == total
     assert list(cut) == sorted(cut, reverse=True)
     assert cut[0] - cut[-1] <= 1
@@ -241,9 +254,9 @@ OF = {"all_reduce": "ring_all_reduce", "reduce_scatter": "ring_reduce_scatter",
 def test_the_volume_is_the_mean_of_what_is_sent(op, n, nbytes):
     steps = STEPS[OF[op]](n)
     if op == "all_to_all":  # every rank has nbytes of its own, in n parts
-        amounts = pieces(nbytes, n) * n
+        amounts = chunks(nbytes, n) * n
     else:
-        amounts = pieces(nbytes, n)
+        amounts = chunks(nbytes, n)
     by_rank = sent(steps, amounts)
     assert volume(op, nbytes, n) == pytest.approx(float(Fraction(sum(by_rank), n)), rel=1e-15)
     if nbytes % n == 0:
@@ -252,9 +265,9 @@ def test_the_volume_is_the_mean_of_what_is_sent(op, n, nbytes):
 
 
 def test_a_ring_sends_what_the_meter_counts():
-    """2 N - piece(r) - piece(r + 1): weft.meter's own formula for a ring."""
+    """2 N - chunk(r) - chunk(r + 1): weft.meter's own formula for a ring."""
     for n, total in [(3, 7), (4, 11), (5, 3), (7, 100)]:
-        cut = pieces(total, n)
+        cut = chunks(total, n)
         got = sent(plan.ring_all_reduce(n), cut)
         assert got == tuple(2 * total - cut[r] - cut[(r + 1) % n] for r in range(n))
 
@@ -271,10 +284,10 @@ def test_a_broadcast_sends_all_of_it_from_all_but_the_last():
 @pytest.mark.parametrize("n", range(1, 9))
 @pytest.mark.parametrize("link", [WIRE, FREE, LINKS["nvlink4"]], ids=lambda link: link.name)
 def test_closed_forms_are_what_is_counted(n, link):
-    S = 840 * n * 12  # divisible by every number of pieces below
+    S = 840 * n * 12  # divisible by every number of chunks below
 
     def counted(steps, total=S, **more):
-        return pytest.approx(cost(steps, pieces(total, steps.pieces), link, **more), rel=1e-12)
+        return pytest.approx(cost(steps, chunks(total, steps.chunks), link, **more), rel=1e-12)
 
     assert seconds("all_reduce", S, n, link) == counted(plan.ring_all_reduce(n))
     assert seconds("all_reduce", S, n, link, "tree") == counted(plan.tree_all_reduce(n))
@@ -301,28 +314,28 @@ def test_a_hierarchy_costs_both_rings(nodes, local):
     def link(source, target):
         return WIRE if source // local == target // local else SLOW
 
-    counted = cost(plan.hierarchical_all_reduce(nodes, local), pieces(S, n), link)
+    counted = cost(plan.hierarchical_all_reduce(nodes, local), chunks(S, n), link)
     assert hierarchical_seconds(S, nodes, local, WIRE, SLOW) == pytest.approx(counted, rel=1e-12)
-    ring = cost(plan.ring_all_reduce(n), pieces(S, n), link)
+    ring = cost(plan.ring_all_reduce(n), chunks(S, n), link)
     if nodes > 1:  # the ring is as slow as its slowest link, all the way
         assert ring == pytest.approx(seconds("all_reduce", S, n, SLOW), rel=1e-12)
 
 
-def test_uneven_pieces_cost_as_much_as_the_longest():
+def test_uneven_chunks_cost_as_much_as_the_longest():
     n, S = 5, 1003
-    long = pieces(S, n)[0]
-    counted = cost(plan.ring_all_reduce(n), pieces(S, n), WIRE)
+    long = chunks(S, n)[0]
+    counted = cost(plan.ring_all_reduce(n), chunks(S, n), WIRE)
     assert counted == pytest.approx(seconds("all_reduce", n * long, n, WIRE), rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 16, 31])
 def test_two_trees_take_no_longer_than_said_and_little_less(n):
-    """A step is counted with four pieces each way; the first and last levels have fewer."""
+    """A step is counted with four chunks each way; the first and last levels have fewer."""
     S, deep = 2**20, ceil(log2(n))
     for rounds in (1, 4, 64):
         steps = plan.double_tree_all_reduce(n, rounds)
         bound = seconds("all_reduce", S, n, WIRE, "double_tree", rounds)
-        counted = cost(steps, pieces(S, 2 * rounds), WIRE)
+        counted = cost(steps, chunks(S, 2 * rounds), WIRE)
         assert counted <= bound * (1 + 1e-12)
         if n > 3:  # else no rank has a parent and two children
             full = max(0, rounds - 2 * deep) / (rounds + 2 * deep - 1)
@@ -338,12 +351,12 @@ def test_with_boxes_near_partners_first_means_little_far_away():
     for step in steps[: len(steps) // 2]:
         for source, target, _, _ in step:
             out[source] += source // 8 != target // 8
-    assert set(out.values()) == {pair.n // 8 - 1}  # of pair.n pieces
+    assert set(out.values()) == {pair.n // 8 - 1}  # of pair.n chunks
     rails = plan.hierarchical_all_reduce(4, 8)
-    amounts = pieces(2**30, pair.n)
+    amounts = chunks(2**30, pair.n)
     assert cost(steps, amounts, pair.link) == pytest.approx(cost(rails, amounts, pair.link), 0.01)
-    assert cost(steps, pieces(2**12, pair.n), pair.link) < cost(
-        rails, pieces(2**12, pair.n), pair.link
+    assert cost(steps, chunks(2**12, pair.n), pair.link) < cost(
+        rails, chunks(2**12, pair.n), pair.link
     )
 
 
@@ -420,8 +433,8 @@ def test_ranks_of_a_cluster():
     assert pair.n == 24
     inside, outside = LINKS["nvlink3"], LINKS["ib-hdr"]
     assert [pair.link(7, t) for t in (0, 8, 23)] == [inside, outside, outside]
-    flat = cost(plan.ring_all_reduce(24), pieces(24 * 10**6, 24), pair.link)
-    rails = cost(plan.hierarchical_all_reduce(3, 8), pieces(24 * 10**6, 24), pair.link)
+    flat = cost(plan.ring_all_reduce(24), chunks(24 * 10**6, 24), pair.link)
+    rails = cost(plan.hierarchical_all_reduce(3, 8), chunks(24 * 10**6, 24), pair.link)
     assert flat > 4 * rails
 
 
@@ -453,11 +466,11 @@ def test_n_is_checked(name, n):
         (lambda: plan.hierarchical_all_reduce(2, 0), "local is 0"),
         (lambda: plan.broadcast(3, 3), "root is 3, must be a rank from 0 to n - 1 = 2"),
         (lambda: plan.tree_broadcast(3, -1), "root is -1"),
-        (lambda: plan.broadcast(3, 0, 0), "pieces is 0"),
+        (lambda: plan.broadcast(3, 0, 0), "chunks is 0"),
         (lambda: plan.direct_all_reduce(3, 0), "rounds is 0"),
-        (lambda: pieces(-1, 3), "total is -1"),
-        (lambda: pieces(1.5, 3), "total is 1.5"),
-        (lambda: pieces(3, 0), "count is 0"),
+        (lambda: chunks(-1, 3), "total is -1"),
+        (lambda: chunks(1.5, 3), "total is 1.5"),
+        (lambda: chunks(3, 0), "count is 0"),
         (lambda: sent(plan.ring_all_gather(3), (1, 2)), "amounts has 2 entries, must have 3"),
         (lambda: cost(plan.ring_all_gather(3), (1, 2), WIRE), "amounts has 2 entries"),
         (lambda: cost(plan.all_to_all(1), (1,), lambda *_: WIRE, True), "link is a function"),

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from weft.meter import live, traffic
 from weft.plan.collectives import steps as plan
-from weft.plan.collectives.price import pieces, sent
+from weft.plan.collectives.price import chunks, sent
 from weft.run.collectives import execute as ours
 from weft.run.world.launcher import launch
 
@@ -103,7 +103,7 @@ def test_on_gpus_over_nccl():
         x = small((7, 3), rank).to(device)
         right = sum(small((7, 3), r) for r in range(n)).to(device)
         part = ours.reduce_scatter(x, world)
-        rows = [len(piece) for piece in x.tensor_split(n)]
+        rows = [len(chunk) for chunk in x.tensor_split(n)]
         assert torch.equal(part, right.tensor_split(n)[rank])
         assert torch.equal(ours.all_gather(part, world, rows), right)
         for algorithm in ours.ALGORITHMS:
@@ -147,7 +147,7 @@ def test_hierarchies_on_real_ranks():
 
     rows = launch(work, 6)
     for i, (nodes, local) in enumerate(((2, 3), (3, 2))):
-        expected = sent(plan.hierarchical_all_reduce(nodes, local), pieces(13, 6))
+        expected = sent(plan.hierarchical_all_reduce(nodes, local), chunks(13, 6))
         assert [row[i] for row in rows] == [4 * count for count in expected]
 
 
@@ -221,12 +221,12 @@ def test_bytes_are_what_the_plan_says(n):
 
     rows = launch(work, n)
     expected = {
-        "ring": [8 * x for x in sent(plan.ring_all_reduce(n), pieces(11, n))],
+        "ring": [8 * x for x in sent(plan.ring_all_reduce(n), chunks(11, n))],
         "tree": [4 * x for x in sent(plan.tree_all_reduce(n), [11])],
-        "scatter": [12 * x for x in sent(plan.ring_reduce_scatter(n), pieces(11, n))],
+        "scatter": [12 * x for x in sent(plan.ring_reduce_scatter(n), chunks(11, n))],
         "gather": [8 * (n - 1)] * n,
         "all_to_all": [12 * (n - 1)] * n,
-        "broadcast": [4 * x for x in sent(plan.broadcast(n, 0, 3), pieces(7, 3))],
+        "broadcast": [4 * x for x in sent(plan.broadcast(n, 0, 3), chunks(7, 3))],
     }
     assert rows == [{name: row[r] for name, row in expected.items()} for r in range(n)]
 
@@ -311,7 +311,7 @@ def test_wrong_arguments_are_named_before_anything_is_sent():
         "receive says rank",
         "root is 3, must be a rank from 0 to 2",
         "root is True",
-        "pieces is 0",
+        "chunks is 0",
     ]
     for rank, (theirs, told) in enumerate(launch(work, 3)):
         assert theirs == "nothing" if rank < 2 else "group without this rank" in theirs

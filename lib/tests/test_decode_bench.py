@@ -8,15 +8,15 @@ import torch
 from weft.bench import decode, decode_kernel
 from weft.bench.decode import BLOCKS, NOTHING, ROWS, Rows, prefill_row, step_rows
 from weft.bench.decode_kernel import COPY, FIRST, OURS, Cache, Case
-from weft.nn.decode import Config, Decoder, PagedCache, generate
+from weft.nn.decode import Decoder, DecoderConfig, PagedCache, generate
 from weft.plan.decode.blocks import CacheFull
 
 SMALL = decode.Sizes(
-    config=Config(layers=2, width=16, heads=4, kv_heads=2, vocab=19, seq=12),
+    config=DecoderConfig(layers=2, width=16, heads=4, kv_heads=2, vocab=19, seq=12),
     batch=3,
     contexts=(5, 12),
     block=4,
-    queue=Config(layers=1, width=16, heads=4, kv_heads=1, vocab=19, seq=24),
+    queue=DecoderConfig(layers=1, width=16, heads=4, kv_heads=1, vocab=19, seq=24),
     asked=9,
     prompt=4,
     output=6,

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from weft.nn.decode import (
-    Config,
     Decoder,
+    DecoderConfig,
     PagedCache,
     generate,
     greedy,
@@ -25,7 +25,7 @@ VOCAB = 23
 def decoder(seed=0, **sizes):
     torch.manual_seed(seed)
     standard = {"layers": 3, "width": 24, "heads": 6, "kv_heads": 2, "vocab": VOCAB, "seq": 40}
-    return Decoder(Config(**standard | sizes)).double()
+    return Decoder(DecoderConfig(**standard | sizes)).double()
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +212,6 @@ def test_the_last_position_can_be_used(model):
 
 def test_kv_heads_divide_the_heads():
     with pytest.raises(ValueError, match="kv_heads is 4, must divide heads = 6"):
-        Config(width=24, heads=6, kv_heads=4)
+        DecoderConfig(width=24, heads=6, kv_heads=4)
     with pytest.raises(ValueError, match="kv_heads is 0, must be at least 1"):
-        Config(width=24, heads=6, kv_heads=0)
+        DecoderConfig(width=24, heads=6, kv_heads=0)

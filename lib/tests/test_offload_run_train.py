@@ -3,13 +3,16 @@
 import json
 from contextlib import redirect_stdout
 from io import StringIO
+from itertools import pairwise
 
 import pytest
 import torch
 
 from weft import cli
 from weft.bench import offload, offload_disk
-from weft.run.train.offload import Config, Task, batches, main, resident
+from weft.nn.transformer import Config
+from weft.run.train.offload import main, resident
+from weft.run.train.training import LINES, Training
 
 SMALL = ("--layers", "3", "--width", "40", "--heads", "2", "--seq", "9", "--budget", "1")
 
@@ -53,7 +56,7 @@ def test_it_says_what_it_does(text, capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--steps", "0"], "--steps is 0, must be at least 1"),
+        (["--steps", "0"], "--steps is 0, must be a whole number of at least 1"),
         (["--budget", "0"], "budget is 0, must be a whole number"),
         (["--folder", "nowhere"], "--folder is nowhere, must be a folder"),
         (["--width", "41"], "width is 41, must be a multiple of heads"),
@@ -67,12 +70,27 @@ def test_options_that_are_none_are_refused(text, capsys, options, said):
     assert said in capsys.readouterr().err
 
 
+TINY = Config(layers=1, width=4, heads=1, seq=5)
+
+
 def test_batches_are_windows_and_what_follows_them():
-    task = Task(Config(layers=1, width=4, heads=1, seq=5), steps=2, batch=3)
-    pairs = list(batches(task, bytes(range(100))))
+    pairs = list(Training(TINY, steps=2, batch=3).batches(bytes(range(100))))
     assert len(pairs) == 2
     for tokens, following in pairs:
         assert tokens.shape == (3, 5) and torch.equal(tokens + 1, following)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 19, 20, 21, 38, 39, 40, 41, 45, 399, 400, 401])
+def test_some_losses_are_printed_evenly_spaced_and_the_last(capsys, steps):
+    training = Training(TINY, steps=steps)
+    for step in range(steps):
+        training.report(step, 1.5)
+    lines = capsys.readouterr().out.splitlines()
+    shown = [int(line.split()[1]) for line in lines]
+    gaps = [b - a for a, b in pairwise(shown[:-1])]
+    assert (shown[0], shown[-1], len(set(gaps)) <= 1) == (0, steps - 1, True)
+    assert min(steps, LINES // 2) <= len(shown) <= LINES
+    assert lines[-1] == f"step {steps - 1}  loss 1.5000 nats per byte"
 
 
 def test_resident_memory_is_seen():

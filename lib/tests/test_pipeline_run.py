@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
 
+from weft.draw import pipeline as draw
 from weft.meter import traffic
 from weft.nn.transformer import Config
 from weft.nn.transformer import loss as next_byte
@@ -37,7 +38,7 @@ from weft.plan.pipeline.schedules import (
 from weft.plan.schedule import RECEIVES, messages
 from weft.plan.simulate.engine import Deadlock, simulate
 from weft.run.pipeline import clock as clocks
-from weft.run.pipeline.clock import Cpu, Unit, durations, offset
+from weft.run.pipeline.clock import Cpu, GivenCosts, durations, offset
 from weft.run.pipeline.execute import Pipeline, run
 from weft.run.pipeline.messages import hoist
 from weft.run.train import pipeline as train
@@ -136,7 +137,7 @@ def every_schedule(world) -> list[Fact]:
         for sends in ("buffered", "rendezvous"):
             mine = [uneven(plan.stages)[stage] for stage in plan.stages_of(world.rank)]
             played = plan if sends == "buffered" else lower(plan)
-            pipeline = Pipeline(played, mine, mse_loss, world, Unit(**COSTS), sends)
+            pipeline = Pipeline(played, mine, mse_loss, world, GivenCosts(**COSTS), sends)
             theirs = [other[stage] for stage in plan.stages_of(world.rank)]
             off, apart = 0.0, 0.0
             for step in (1, 2):
@@ -352,7 +353,7 @@ def test_a_stage_may_recompute_what_it_did_not_keep(plan):
 # --- what stays in memory, and what is sent -------------------------------------------------------
 
 
-class Counting(Unit):
+class Counting(GivenCosts):
     """A unit clock that also counts, after every action, what is alive of several tensors."""
 
     def __init__(self, *seen: list[weakref.ref]):
@@ -416,7 +417,7 @@ def count_bytes(world) -> list[tuple]:
         mine = [uneven(plan.stages)[stage] for stage in plan.stages_of(world.rank)]
         microbatches = pairs(plan.m, plan.stages)
         pipeline = Pipeline(plan, mine, mse_loss, world)
-        logical = Pipeline(plan, mine, mse_loss, world, Unit())
+        logical = Pipeline(plan, mine, mse_loss, world, GivenCosts())
         meters = []
         for runner in (pipeline, pipeline, logical, logical):
             with traffic() as meter:
@@ -459,7 +460,7 @@ def blocking(world, plan: Plan) -> float:
 
 def timed(world, plan: Plan):
     mine = [uneven(plan.stages)[stage] for stage in plan.stages_of(world.rank)]
-    clock, microbatches = Unit(**COSTS), pairs(plan.m, plan.stages)
+    clock, microbatches = GivenCosts(**COSTS), pairs(plan.m, plan.stages)
     return run(plan, mine, microbatches, mse_loss, world, clock, sends="rendezvous")[1]
 
 
@@ -523,7 +524,7 @@ def test_bad_input_is_refused_before_anything_is_sent():
     refused("stages has a NoneType in it, must be modules", stages=[None])
     refused("microbatches is a generator, must be a list", microbatches=(x for x in "ab"))
     refused("sends is 'late', must be 'buffered' or 'rendezvous'", sends="late")
-    refused("f is -1", clock=Unit(f=-1))
+    refused("f is -1", clock=GivenCosts(f=-1))
     refused("loss has shape .*, must be a scalar", loss=lambda y, t: (y - t) ** 2)
     refused("loss is a float, must be a tensor", loss=lambda y, t: 1.0)
 
@@ -627,7 +628,7 @@ def test_a_pipeline_takes_batches_of_any_size_one_after_the_other():
 def by_three_clocks(world) -> list:
     plan, facts = one_f_one_b(2, 3), []
     mine = [uneven(2)[world.rank]]
-    for clock in (None, Cpu(), Unit(f=[1.0, 2.0], b=0.5, c=0.25)):
+    for clock in (None, Cpu(), GivenCosts(f=[1.0, 2.0], b=0.5, c=0.25)):
         _, timeline = run(plan, mine, pairs(3, 2), mse_loss, world, clock)
         facts.append(timeline)
     hour = 3600.0 * world.rank  # as if each rank's machine had been started at another time
@@ -733,7 +734,7 @@ def test_training_learns_and_does_not_depend_on_the_ranks(capsys, tmp_path, text
     train.main([*SMALL, text, "--ranks=1", "--steps=12"])
     one = losses(capsys.readouterr().out)
     options = ["--schedule=zb_v", "--timeline", "--clock=unit", f"--trace={trace}"]
-    train.main([*SMALL, text, "--ranks=2", "--steps=12", *options])
+    train.main([*SMALL, text, "--ranks=2", "--steps=12", *options], picture=draw.text)
     output = capsys.readouterr().out
     assert losses(output) == one
     assert float(one[-1]) < float(one[0]) - 0.5
@@ -762,7 +763,8 @@ def test_a_run_that_cannot_be_is_refused_before_a_rank_starts(text_file, tmp_pat
         (["--ranks=0"], "p is 0, must be"),
         (["--virtual=2"], "--virtual is for interleaved"),
         (["--layers=3"], "--layers is 3, must be at least 4"),
-        (["--steps=0"], "--steps is 0, must be at least 1"),
+        (["--steps=0"], "--steps is 0, must be a whole number of at least 1"),
+        (["--timeline"], "--timeline is for `weft run pipeline`, or give main a picture"),
         (["--trace=no/t.json"], "--trace is no/t.json, must be a file in a folder that is there"),
         (["--schedule=interleaved", "--microbatches=6"], "must be a multiple of p = 4"),
         ([f"--text={short}"], "text has 9 bytes, must have more than seq = 64"),

@@ -124,20 +124,20 @@ def test_a_number_means_the_same_for_every_stage(task):
 # --- the optimum, where all schedules can be tried ------------------------------------------------
 
 
-def words(m: int, limit: int, kept: float) -> list[str]:
+def orders(m: int, limit: int, kept: float) -> list[str]:
     """Every order in which one rank can run m microbatches within its memory."""
     found = []
 
-    def extend(word: str) -> None:
-        f, b, w = map(word.count, "FBW")
+    def extend(order: str) -> None:
+        f, b, w = map(order.count, "FBW")
         if w == m:
-            found.append(word)
+            found.append(order)
         if f < m and (f + 1 - b) + kept * (b - w) <= limit + 1e-9:
-            extend(word + "F")
+            extend(order + "F")
         if b < f:
-            extend(word + "B")
+            extend(order + "B")
         if w < b:
-            extend(word + "W")
+            extend(order + "W")
 
     extend("")
     return found
@@ -147,10 +147,10 @@ def best_of_all(task: dict) -> float:
     """The least bubble rate of all schedules, by trying each."""
     p, m = task["p"], task["m"]
     rates = []
-    for rows in product(*(words(m, limit, task["kept"]) for limit in limits(task))):
+    for rows in product(*(orders(m, limit, task["kept"]) for limit in limits(task))):
         actions = [
-            tuple(Action(kind, word[:i].count(kind), stage) for i, kind in enumerate(word))
-            for stage, word in enumerate(rows)
+            tuple(Action(kind, order[:i].count(kind), stage) for i, kind in enumerate(order))
+            for stage, order in enumerate(rows)
         ]
         plan = Plan("tried", p, m, 1, tuple(actions), looped(p))
         try:
@@ -160,7 +160,7 @@ def best_of_all(task: dict) -> float:
     return min(rates)
 
 
-# p, m, f, b, w, c, memory, kept; the last two are found only by moving letters
+# p, m, f, b, w, c, memory, kept; the last two are found only by moving actions
 SMALL = [
     (2, 3, 1, 1, 1, 0, 3, 1.0),
     (2, 3, 2, 3, 1, 0.5, 2, 1.0),
@@ -203,7 +203,7 @@ def test_more_memory_is_put_to_use():
 def test_it_starts_from_the_named_schedules_that_fit(monkeypatch):
     find = "weft.plan.pipeline.search.find"
     monkeypatch.setattr(f"{find}._play_all", lambda *_: {})
-    monkeypatch.setattr(f"{find}._move_letters", lambda given, words, *_: words)
+    monkeypatch.setattr(f"{find}._move_actions", lambda given, orders, *_: orders)
     task = {"f": 2, "b": 3, "w": 1, "c": 0.5}
     split = search(4, 8, **task, memory=4)
     assert split.plan.rows == zb_h1(4, 8).rows  # zb_h2 is better, and too large

@@ -14,7 +14,7 @@ from weft.draw.precision.formats import EXPONENT, FRACTION, SIGN, bits_svg, numb
 from weft.draw.precision.scale import BAR, histogram_svg, scale_svg, walked
 from weft.explore import precision as explore_precision
 from weft.plan.precision.formats import FORMATS, bell, fates
-from weft.plan.precision.scale import Scale
+from weft.plan.precision.scale import LossScale
 
 BOX = re.compile(r"M(-?[\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)h")
 
@@ -142,9 +142,9 @@ def test_counted_numbers_are_as_good():
 
 
 def test_the_staircase_goes_where_the_scale_does():
-    values, skipped = walked(Scale(value=64.0, growth_interval=3), [2000.0] * 11)
+    values, skipped = walked(LossScale(value=64.0, growth_interval=3), [2000.0] * 11)
     root = parse(scale_svg(values, skipped))
-    assert skipped == Scale(value=64.0, growth_interval=3).against([2000.0] * 11)
+    assert skipped == LossScale(value=64.0, growth_interval=3).against([2000.0] * 11)
     marks = [b for b in boxes(root) if isclose(b[3], 10)]
     assert len(marks) == sum(skipped) > 0
     step = (480 - 6 - 52) / 11
@@ -186,7 +186,7 @@ def test_the_slider_of_gradients_moves_them_into_the_range():
 def test_the_slider_of_the_scale_counts_its_skips():
     box = explore_precision.walk(start=16, interval=20, largest=5, steps=120)
     values, skipped = walked(
-        Scale(growth_interval=20), [2.0 ** (5 - 4 * i / 120) for i in range(120)]
+        LossScale(growth_interval=20), [2.0 ** (5 - 4 * i / 120) for i in range(120)]
     )
     assert f"{sum(skipped)} of 120 steps skipped" in box and f"{values[-1]:g}" in box
     assert "There is no picture: steps is 0" in explore_precision.walk(steps=0)

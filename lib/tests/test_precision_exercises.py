@@ -4,7 +4,7 @@ of the zoo loses exactly what it must."""
 from graded import Exercises
 
 from weft.plan.precision.formats import FORMATS
-from weft.plan.precision.scale import Scale
+from weft.plan.precision.scale import LossScale
 from weft.plan.precision.state import Recipe
 
 
@@ -21,7 +21,9 @@ class TestPrecision(Exercises):
             "encode"
         )
         assert repr(FORMATS["fp32"].max).replace("+", "") in self.told("walk")
-        walked = [(s.value, s.clean) for s in Scale(8.0, 0, 2.0, 0.5, 2).walk([True, False, False])]
+        walked = [
+            (s.value, s.clean) for s in LossScale(8.0, 0, 2.0, 0.5, 2).walk([True, False, False])
+        ]
         assert f"walk([True, False, False], 8.0, 2.0, 0.5, 2) is {walked}" in self.told("walk")
         recipe = Recipe("bf16", "fp16", "fp32", "fp32")
         read = recipe.moved - recipe.state - 2  # not the state and the weight, which are written
@@ -41,7 +43,7 @@ class TestPrecision(Exercises):
             "    from weft.plan.precision import Format\n"
             "    return Format('mine', exponent, fraction).encode(x)\n\n\n"
             "def walk(overflows, scale, growth, backoff, interval):\n"
-            "    from weft.plan.precision.scale import Scale\n\n\n"
+            "    from weft.plan.precision.scale import LossScale\n\n\n"
             "def nudge(*arguments):\n"
             "    from weft.ref.precision.rounding import stochastic\n\n\n"
             "def adam(*arguments):\n"

@@ -5,7 +5,7 @@ import torch
 
 from weft.nn.precision import WAYS, Network, Task, Way, distance, forget_masters, setting, train
 from weft.plan.precision.formats import FORMATS
-from weft.plan.precision.scale import Scale
+from weft.plan.precision.scale import LossScale
 from weft.ref.precision.mixed import MasterAdam
 from weft.ref.precision.rounding import Delayed
 
@@ -84,7 +84,7 @@ def test_fp8_products_follow_at_a_distance(runs, task):
 def test_the_scale_walks_as_planned_and_overflows_are_skipped():
     run = train("fp16, scaled", Task(steps=60, parts=1, growth_interval=4))
     assert 0 < sum(run.skipped) < 30
-    walked = Scale(growth_interval=4).walk(run.skipped)
+    walked = LossScale(growth_interval=4).walk(run.skipped)
     assert run.scales[1:] == tuple(one.value for one in walked[:-1])
     assert all(loss < float("inf") for loss in run.losses)
 

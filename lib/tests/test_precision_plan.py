@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.plan.precision.formats import FATES, FORMATS, Format, add, fates, known, least_update
-from weft.plan.precision.scale import Scale, delayed
+from weft.plan.precision.scale import LossScale, delayed
 from weft.plan.precision.state import RECIPES, Recipe
 
 SMALL = [FORMATS[name] for name in ("fp16", "bf16", "e4m3", "e5m2")]
@@ -272,11 +272,17 @@ def test_sums_depend_on_the_order():
         (lambda: fates(FORMATS["fp16"], [0.0]), "numbers holds none but zeros"),
         (lambda: fates(FORMATS["fp16"], [1.0], scale=inf), "scale is inf, must be finite"),
         (lambda: fates(FORMATS["fp16"], [1.0], scale=0), "scale is 0.*, must be above 0"),
-        (lambda: Scale(value=-1.0), "value is -1.0, must be a finite number of at least 0"),
-        (lambda: Scale(growth_factor=1.0), "growth_factor is 1.0, must be a finite number above 1"),
-        (lambda: Scale(backoff_factor=1.0), "backoff_factor is 1.0, .* above 0 and below 1"),
-        (lambda: Scale(growth_interval=0), "growth_interval is 0, must be a whole number"),
-        (lambda: Scale(clean=2000), "clean is 2000, must be from 0 to below growth_interval, 2000"),
+        (lambda: LossScale(value=-1.0), "value is -1.0, must be a finite number of at least 0"),
+        (
+            lambda: LossScale(growth_factor=1.0),
+            "growth_factor is 1.0, must be a finite number above 1",
+        ),
+        (lambda: LossScale(backoff_factor=1.0), "backoff_factor is 1.0, .* above 0 and below 1"),
+        (lambda: LossScale(growth_interval=0), "growth_interval is 0, must be a whole number"),
+        (
+            lambda: LossScale(clean=2000),
+            "clean is 2000, must be from 0 to below growth_interval, 2000",
+        ),
         (lambda: Recipe("fp64", "fp32", None, "fp32"), "format is 'fp64'"),
     ],
 )
@@ -289,7 +295,7 @@ def test_what_is_wrong_is_said(call, says):
 
 
 def test_the_scale_grows_after_two_thousand_and_halves_at_once():
-    start = Scale()
+    start = LossScale()
     assert start.value == 65536
     walked = start.walk([False] * 2000)
     assert [one.value for one in walked[-2:]] == [65536, 131072] and walked[-1].clean == 0
@@ -298,12 +304,12 @@ def test_the_scale_grows_after_two_thousand_and_halves_at_once():
 
 
 def test_the_scale_never_becomes_infinite():
-    high = Scale(value=2.0**127, growth_interval=1)
+    high = LossScale(value=2.0**127, growth_interval=1)
     assert high.after(False).value == 2.0**127 and high.after(False).clean == 0
 
 
 def test_the_scale_is_kept_in_fp32():
-    odd = Scale(value=3.0, growth_factor=1.1, backoff_factor=0.3, growth_interval=1)
+    odd = LossScale(value=3.0, growth_factor=1.1, backoff_factor=0.3, growth_interval=1)
     fp32 = FORMATS["fp32"]
     assert odd.after(False).value == fp32.round(3.0 * 1.1) != 3.0 * 1.1
     assert odd.after(True).value == fp32.round(3.0 * 0.3) != 3.0 * 0.3
@@ -313,7 +319,9 @@ def test_the_scale_is_kept_in_fp32():
 def test_in_the_long_run_one_step_in_an_interval_and_one_is_skipped(interval, largest):
     """The scale settles one doubling below overflow: grow, overflow, back, and so on."""
     settled = 60 + 45 * interval
-    skipped = Scale(growth_interval=interval).against([largest] * (settled + 10 * (interval + 1)))
+    skipped = LossScale(growth_interval=interval).against(
+        [largest] * (settled + 10 * (interval + 1))
+    )
     assert sum(skipped[settled:]) == 10
 
 

@@ -25,7 +25,7 @@ from weft.plan.roofline.work import (
     GELU,
     NOTHING,
     OPERATIONS,
-    Step,
+    ElementwiseOp,
     Work,
     attainable,
     fused,
@@ -340,7 +340,7 @@ def test_gelu_in_eight_kernels_takes_nine_times_as_long():
 
 
 def test_what_a_chain_reads_again_is_free_until_a_cut_comes_before_it():
-    steps = (Step("a", 1), Step("b", 1, again=1))
+    steps = (ElementwiseOp("a", 1), ElementwiseOp("b", 1, again=1))
     assert fused(10, 4, steps).bytes == 80
     assert in_kernels(10, 4, steps, 2).bytes == unfused(10, 4, steps).bytes == 200
 

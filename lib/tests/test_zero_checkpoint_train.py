@@ -11,7 +11,7 @@ import pytest
 from weft import cli
 from weft.nn.transformer import Config
 from weft.run.train import zero
-from weft.run.train.zero import Training
+from weft.run.train.zero import ZeroTraining
 from weft.run.world.launcher import launch
 
 TEXT = bytes(range(33, 120)) * 3
@@ -30,7 +30,7 @@ def files(folder):
 def straight(tmp_path_factory):
     """Six steps without an interruption: the folder, and the losses."""
     folder = tmp_path_factory.mktemp("straight")
-    training = Training(TINY, stage=2, steps=6, folder=folder, every=2)
+    training = ZeroTraining(TINY, stage=2, steps=6, folder=folder, every=2)
     (done, losses), _ = launch(zero.train, 2, training, TEXT)
     assert done == 0
     return folder, losses
@@ -38,7 +38,7 @@ def straight(tmp_path_factory):
 
 class TestGoesOn:
     def test_where_the_checkpoint_ends(self, straight, tmp_path):
-        training = Training(TINY, stage=2, steps=3, folder=tmp_path, every=2)
+        training = ZeroTraining(TINY, stage=2, steps=3, folder=tmp_path, every=2)
         launch(zero.train, 2, training, TEXT)
         for steps, begins in ((4, 3), (6, 4), (6, 6)):
             told = launch(zero.train, 2, replace(training, steps=steps), TEXT)
@@ -66,9 +66,11 @@ class TestGoesOn:
         assert files(tmp_path / "kept") == files(straight[0])
 
     def test_on_other_ranks_at_another_stage(self, straight, tmp_path):
-        first = Training(TINY, stage=3, steps=2, folder=tmp_path, batch=3, rate=0.01)
+        first = ZeroTraining(TINY, stage=3, steps=2, folder=tmp_path, batch=3, rate=0.01)
         launch(zero.train, 2, first, TEXT)
-        (done, losses), *_ = launch(zero.train, 3, replace(first, stage=1, batch=2, steps=20), TEXT)
+        (done, losses), *_ = launch(
+            zero.train, 3, replace(first, ranks=3, stage=1, batch=2, steps=20), TEXT
+        )
         assert (done, len(losses)) == (2, 20)
         assert losses[-1] < losses[0]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.plan.collectives.price import pieces, volume
+from weft.plan.collectives.price import chunks, volume
 from weft.plan.collectives.steps import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from weft.plan.hardware import LINKS
 from weft.plan.memory.states import STAGES, model_states
@@ -39,7 +39,7 @@ def test_bytes_sent_are_those_of_the_rings_messages(stage, microbatches):
         counted = [Counter() for _ in range(n)]
         for call in calls(stage, microbatches):
             for numel in buckets:
-                cut = pieces(numel, n)
+                cut = chunks(numel, n)
                 for step in RINGS[call.op](n):
                     for send in step:
                         counted[send.source][call.op] += cut[send.chunk] * sizes[call.what]

@@ -6,7 +6,7 @@ import importlib.util
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.collectives import hierarchical_all_reduce, pieces, seconds
+from weft.plan.collectives import chunks, hierarchical_all_reduce, seconds
 from weft.plan.hardware import Link
 
 SIZES = [1, 2, 3, 4, 5, 8]
@@ -19,10 +19,10 @@ PRICE, ACT = "What a message costs", "Act: the steps run"
 
 
 @pytest.mark.points(
-    1, read=RING, hint="piece r has to pass through every rank, and through rank r last"
+    1, read=RING, hint="chunk r has to pass through every rank, and through rank r last"
 )
 def test_reduce_scatter_sums(answers, probe):
-    """Reduce-scatter: rank r ends with everybody's share of piece r, each once."""
+    """Reduce-scatter: rank r ends with everybody's share of chunk r, each once."""
     for n in SIZES:
         probe.as_steps(f"reduce_scatter({n})", answers.reduce_scatter(n), "reduce_scatter", n, n)
 
@@ -31,12 +31,12 @@ def test_reduce_scatter_sums(answers, probe):
     1, after="test_reduce_scatter_sums", read=RING, hint="send on the sum so far, and nothing else"
 )
 def test_reduce_scatter_bytes(answers, probe):
-    """Reduce-scatter: each rank sends n - 1 pieces, all to its right neighbour."""
+    """Reduce-scatter: each rank sends n - 1 chunks, all to its right neighbour."""
     for n in SIZES:
         case = f"reduce_scatter({n})"
         steps = probe.as_steps(case, answers.reduce_scatter(n), "reduce_scatter", n, n)
         for r, count in enumerate(probe.sends_by_rank(steps)):
-            at_most(f"{case}: pieces sent by rank {r}", count, n - 1)
+            at_most(f"{case}: chunks sent by rank {r}", count, n - 1)
         for step in steps:
             for send in step:
                 expect(
@@ -48,10 +48,10 @@ def test_reduce_scatter_bytes(answers, probe):
     1,
     after="test_reduce_scatter_bytes",
     read=RING,
-    hint="all ranks send in every step, each another piece",
+    hint="all ranks send in every step, each another chunk",
 )
 def test_reduce_scatter_steps(answers, probe):
-    """Reduce-scatter: n - 1 steps, in each of them one piece from every rank."""
+    """Reduce-scatter: n - 1 steps, in each of them one chunk from every rank."""
     for n in SIZES:
         steps = answers.reduce_scatter(n)
         at_most(f"reduce_scatter({n}): number of steps", len(steps), n - 1)
@@ -62,7 +62,7 @@ def test_reduce_scatter_steps(answers, probe):
 
 @pytest.mark.points(1, read=RING, hint="first a reduce-scatter, then the sums go round as copies")
 def test_all_reduce_sums(answers, probe):
-    """All-reduce: every rank ends with everybody's share of every piece, each once."""
+    """All-reduce: every rank ends with everybody's share of every chunk, each once."""
     for n in SIZES:
         probe.as_steps(f"all_reduce({n})", answers.all_reduce(n), "all_reduce", n, n)
 
@@ -71,15 +71,15 @@ def test_all_reduce_sums(answers, probe):
     1,
     after="test_all_reduce_sums",
     read=RING,
-    hint="a rank sends n - 1 pieces that are added, and n - 1 that are copied",
+    hint="a rank sends n - 1 chunks that are added, and n - 1 that are copied",
 )
 def test_all_reduce_bytes(answers, probe):
-    """All-reduce: each rank sends at most 2 (n - 1) pieces of n."""
+    """All-reduce: each rank sends at most 2 (n - 1) chunks of n."""
     for n in SIZES:
         case = f"all_reduce({n})"
         steps = probe.as_steps(case, answers.all_reduce(n), "all_reduce", n, n)
         for r, count in enumerate(probe.sends_by_rank(steps)):
-            at_most(f"{case}: pieces sent by rank {r}", count, 2 * (n - 1))
+            at_most(f"{case}: chunks sent by rank {r}", count, 2 * (n - 1))
 
 
 @pytest.mark.points(
@@ -96,7 +96,7 @@ def test_all_reduce_steps(answers):
 
 @pytest.mark.points(1, read=TREE, hint="ranks are counted from the root on, modulo n")
 def test_broadcast_reaches_all(answers, probe):
-    """Broadcast: all ranks end with the root's piece, and nobody is sent it twice."""
+    """Broadcast: all ranks end with the root's chunk, and nobody is sent it twice."""
     for n in SIZES:
         for root in sorted({0, n // 2, n - 1}):
             case = f"broadcast({n}, root={root})"
@@ -121,10 +121,10 @@ def test_broadcast_steps(answers):
 
 
 @pytest.mark.points(
-    1, read=NESTED, hint="share i of a node has as many pieces as there are nodes: i * nodes + j"
+    1, read=NESTED, hint="share i of a node has as many chunks as there are nodes: i * nodes + j"
 )
 def test_hierarchical_sums(answers, probe):
-    """Nodes: every rank ends with everybody's share of every piece, each once."""
+    """Nodes: every rank ends with everybody's share of every chunk, each once."""
     for nodes, local in NODES:
         case, n = f"hierarchical({nodes}, {local})", nodes * local
         probe.as_steps(case, answers.hierarchical(nodes, local), "all_reduce", n, n)
@@ -137,13 +137,13 @@ def test_hierarchical_sums(answers, probe):
     hint="add up within the nodes first: each rank then has one share to take to the others",
 )
 def test_hierarchical_between(answers, probe):
-    """Nodes: a rank sends at most 2 (nodes - 1) of the pieces to other nodes."""
+    """Nodes: a rank sends at most 2 (nodes - 1) of the chunks to other nodes."""
     for nodes, local in NODES:
         case, n = f"hierarchical({nodes}, {local})", nodes * local
         steps = probe.as_steps(case, answers.hierarchical(nodes, local), "all_reduce", n, n)
         out = probe.sends_by_rank(steps, lambda s: s.source // local != s.target // local)  # noqa: B023
         for r, count in enumerate(out):
-            at_most(f"{case}: pieces that rank {r} sends to other nodes", count, 2 * (nodes - 1))
+            at_most(f"{case}: chunks that rank {r} sends to other nodes", count, 2 * (nodes - 1))
 
 
 @pytest.mark.points(
@@ -217,7 +217,7 @@ def ran(answers, n, length):
     tier="processes",
     seconds=120,
     read=ACT,
-    hint="what comes is the piece before the one that you send: both sides know its length",
+    hint="what comes is the chunk before the one that you send: both sides know its length",
 )
 def test_run_ring(answers):
     """Ring: on real ranks, every rank gets the sum, and its own tensor stays as it was."""
@@ -240,9 +240,9 @@ def test_run_ring(answers):
     hint="2 (n - 1) / n of the tensor: never a whole one",
 )
 def test_run_ring_bytes(answers):
-    """Ring: each rank sends each piece but its own, then each but its right neighbour's."""
+    """Ring: each rank sends each chunk but its own, then each but its right neighbour's."""
     for n, length in CASES:
-        cut = pieces(length, n)
+        cut = chunks(length, n)
         for r, measured in enumerate(ran(answers, n, length)):
             most = 8 * (2 * length - cut[r] - cut[(r + 1) % n])
             case = f"run_ring, n={n}, {length} elements: bytes sent by rank {r}"
@@ -255,12 +255,12 @@ def test_run_ring_bytes(answers):
     seconds=120,
     after="test_run_ring_bytes",
     read=ACT,
-    hint="add into a piece of the result in place; one tensor of the whole length is enough",
+    hint="add into a chunk of the result in place; one tensor of the whole length is enough",
 )
 def test_run_ring_memory(answers):
-    """Ring: beside the result no rank has more than two pieces alive."""
+    """Ring: beside the result no rank has more than two chunks alive."""
     for n, length in CASES:
         for r, measured in enumerate(ran(answers, n, length)):
-            most = 8 * (length + 2 * pieces(length, n)[0]) + 64
+            most = 8 * (length + 2 * chunks(length, n)[0]) + 64
             case = f"run_ring, n={n}, {length} elements: bytes alive on rank {r}"
             at_most(case, measured["alive"], most)

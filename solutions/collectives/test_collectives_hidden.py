@@ -21,7 +21,7 @@ def test_all_reduce_any(answers, probe, n):
     case = f"all_reduce({n})"
     steps = probe.as_steps(case, answers.all_reduce(n), "all_reduce", n, n)
     for r, count in enumerate(probe.sends_by_rank(steps)):
-        at_most(f"{case}: pieces sent by rank {r}", count, 2 * (n - 1))
+        at_most(f"{case}: chunks sent by rank {r}", count, 2 * (n - 1))
     at_most(f"{case}: number of steps", len(steps), 2 * (n - 1))
 
 
@@ -48,7 +48,7 @@ def test_hierarchical_any(answers, probe, nodes, local):
     steps = probe.as_steps(case, answers.hierarchical(nodes, local), "all_reduce", n, n)
     out = probe.sends_by_rank(steps, lambda s: s.source // local != s.target // local)
     for r, count in enumerate(out):
-        at_most(f"{case}: pieces that rank {r} sends to other nodes", count, 2 * (nodes - 1))
+        at_most(f"{case}: chunks that rank {r} sends to other nodes", count, 2 * (nodes - 1))
     at_most(f"{case}: number of steps", len(steps), 2 * (local - 1) + 2 * (nodes - 1))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.grade import at_most, expect
-from weft.plan.precision import Format, Scale
+from weft.plan.precision import Format, LossScale
 
 pytestmark = pytest.mark.hidden
 
@@ -56,7 +56,7 @@ def test_encode_any(answers, probe, exponent, fraction, numbers):
 def test_walk_any(answers, overflows, power, interval, growth, backoff):
     """Scale: any steps."""
     how = 2.0**power, growth, backoff, interval
-    expected = [(s.value, s.clean) for s in Scale(how[0], 0, *how[1:]).walk(overflows)]
+    expected = [(s.value, s.clean) for s in LossScale(how[0], 0, *how[1:]).walk(overflows)]
     got = [tuple(x) for x in answers.walk(overflows, *how)]
     expect(f"walk({overflows}, 2**{power}, {growth=}, {backoff=}, {interval=})", got, expected)
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from weft.grade import at_most, expect
-from weft.plan.collectives import pieces
+from weft.plan.collectives import chunks
 from weft.plan.zero import bucketed
 from weft.plan.zero import sent as planned
 
@@ -229,13 +229,13 @@ def check_memory(answers, stage):
     n, widths, _ = case
     each, passing = numels(widths), 4 * 8 * sum(widths)  # activations, and what is made of them
     if stage == 1:
-        share = 8 * pieces(sum(each), n)[0]
+        share = 8 * chunks(sum(each), n)[0]
         for r, measured in enumerate(ran(answers, stage, case)):
             what = f"{told(stage, case)}: bytes alive on rank {r} before the first gradient"
             at_most(what, measured["before"], 4 * share)
         most = (2 * 8 + 4) * sum(each) + 8 * share
     else:
-        share = sum(pieces(numel, n)[0] for numel in each)
+        share = sum(chunks(numel, n)[0] for numel in each)
         most = 8 * share + (stage + 1) * 8 * max(each) + passing
     for r, measured in enumerate(ran(answers, stage, case)):
         at_most(f"{told(stage, case)}: bytes alive on rank {r}", measured["alive"], most)

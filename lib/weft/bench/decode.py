@@ -18,8 +18,8 @@ from weft.bench import decode_kernel
 from weft.bench.jobs import Job
 from weft.bench.record import Record, Result
 from weft.kernels.decode import paged_attention as kernel
-from weft.nn.decode import Config, Decoder, PagedCache, generate, prefill, step
-from weft.plan.decode import CacheFull, Turn, requests, serve
+from weft.nn.decode import Decoder, DecoderConfig, PagedCache, generate, prefill, step
+from weft.plan.decode import CacheFull, ServingTurn, requests, serve
 from weft.ref.attention import attention
 from weft.ref.decode import paged_attention as reference
 
@@ -31,11 +31,11 @@ Progress = Callable[[float, float, str], None]  # what is done, of how much, and
 class Sizes(NamedTuple):
     """The model, sequences and contexts of one step; the requests and the slots of the queue."""
 
-    config: Config = Config(layers=4, width=256, heads=8, kv_heads=2, seq=1024)
+    config: DecoderConfig = DecoderConfig(layers=4, width=256, heads=8, kv_heads=2, seq=1024)
     batch: int = 4
     contexts: tuple[int, ...] = (64, 256, 1024)
     block: int = 16
-    queue: Config = Config(layers=2, width=64, heads=4, kv_heads=2, seq=256)
+    queue: DecoderConfig = DecoderConfig(layers=2, width=64, heads=4, kv_heads=2, seq=256)
     asked: int = 40
     prompt: float = 20
     output: float = 40
@@ -275,7 +275,7 @@ def _served(
     """The tokens that were made, and what was counted in each turn."""
     seen, waiting = [], set(range(len(prompts)))
 
-    def watch(turn: Turn) -> None:
+    def watch(turn: ServingTurn) -> None:
         waiting.difference_update(turn.admitted)
         waiting.update(turn.evicted)
         running = len(turn.grown) + len(turn.admitted)

@@ -25,8 +25,8 @@ def holding(algorithm: str = "ring_all_reduce", n: int = 4, step: int = 1) -> tu
         raise ValueError(f"algorithm is {algorithm!r}, must be one of {', '.join(STEPS)}")
     steps = STEPS[algorithm](n)
     at = min(step, len(steps))
-    cut = steps.n if steps.op == "all_to_all" else steps.pieces  # of what one rank has
-    moved = sent(steps, [1 / cut] * steps.pieces)
+    cut = steps.n if steps.op == "all_to_all" else steps.chunks  # of what one rank has
+    moved = sent(steps, [1 / cut] * steps.chunks)
     least, most = amount(min(moved)), amount(max(moved))
     share = least if least == most else f"{least} to {most}"
     times_all = "time" if share == "1" else "times"

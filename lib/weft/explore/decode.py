@@ -7,7 +7,7 @@ from weft.draw.decode import blocks, bytes, serving
 from weft.draw.figure import amount, percent
 from weft.explore.box import explored
 from weft.plan import decode
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 from weft.plan.decode import MEMORIES, Blocks, parallel, requests, serve
 from weft.plan.hardware import CHIPS
 from weft.plan.roofline import ridge
@@ -50,7 +50,7 @@ def heads(heads: int = 5, groups: int = 3, context: int = 12, batch: int = 4) ->
 def waste(block: int = 2, tokens: int = 13) -> tuple[str, str]:
     """Three sequences in blocks of 2^block slots: one of so many tokens, one of 21, one of 6."""
     size = 2**block
-    (tokens,) = sizes(tokens=tokens)
+    tokens = whole("tokens", tokens)
     lengths = {"a": tokens, "b": 21, "c": 6}
     needed = sum(-(-length // size) for length in lengths.values())
     pool = Blocks(count=max(needed, 64 // size), block=size)

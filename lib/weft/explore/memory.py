@@ -2,7 +2,7 @@
 
 from weft.draw.memory import kept, stages_svg
 from weft.explore.box import explored
-from weft.plan.arguments import counts
+from weft.plan.arguments import whole
 from weft.plan.hardware import CHIPS
 from weft.plan.memory import STAGES
 from weft.plan.shape import SHAPES
@@ -23,7 +23,7 @@ def fits(
         raise ValueError(f"model is {model!r}, must be one of {', '.join(SHAPES)}")
     if chip not in CHIPS:
         raise ValueError(f"chip is {chip!r}, must be one of {', '.join(CHIPS)}")
-    d, t = (2**power for power in counts(d=d, t=t))
+    d, t = (2 ** whole(name, power, least=0) for name, power in (("d", d), ("t", t)))
     shape, device = SHAPES[model], CHIPS[chip]
     how = {"microbatch": microbatch, "t": t, "recompute": recompute}
     how |= {"sequence_parallel": bool(sequence)}

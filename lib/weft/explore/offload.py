@@ -5,7 +5,7 @@ from weft.draw.offload import places as levels
 from weft.draw.offload import rates as rates
 from weft.draw.offload import stream as draw
 from weft.explore.box import explored
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 from weft.plan.hardware import CHIPS, LINKS
 from weft.plan.memory import MODELS
 from weft.plan.offload import (
@@ -63,7 +63,7 @@ def bandwidth(
         raise ValueError(f"flow is {flow!r}, must be one of {', '.join(FLOWS)}")
     if chip not in tuple(PEAKS):
         raise ValueError(f"chip is {chip!r}, must be one of {', '.join(PEAKS)}")
-    (batch,) = sizes(batch=batch)
+    batch = whole("batch", batch)
     if type(devices) is not int or not 0 <= devices <= 12:
         raise ValueError(f"devices is {devices!r}, must be a power of two from 0 to 12")
     many, peak, shape = 2**devices, PEAKS[chip], MODELS["1.01T"]

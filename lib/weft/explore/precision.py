@@ -4,8 +4,8 @@ from weft.draw.figure import percent
 from weft.draw.precision import formats, told
 from weft.draw.precision import scale as draw_precision_scale
 from weft.explore.box import explored
-from weft.plan.arguments import sizes
-from weft.plan.precision import FORMATS, Format, Scale, bell, fates, known, least_update
+from weft.plan.arguments import whole
+from weft.plan.precision import FORMATS, Format, LossScale, bell, fates, known, least_update
 
 WAYS = {"nearest": None, "cut": 1.0, "up": 0.0}
 FATE = {
@@ -76,10 +76,10 @@ def walk(
 
     It falls evenly over the steps, to 2^(largest - 4).
     """
-    (steps,) = sizes(steps=steps)
+    steps = whole("steps", steps)
     gradients = [2.0 ** (largest - 4 * i / steps) for i in range(steps)]
     values, skipped = draw_precision_scale.walked(
-        Scale(value=2.0**start, growth_interval=interval), gradients
+        LossScale(value=2.0**start, growth_interval=interval), gradients
     )
     last = values[-1] * gradients[-1] / FORMATS["fp16"].max
     summary = (

@@ -4,7 +4,7 @@ from weft.draw.collectives import binary
 from weft.draw.figure import amount, moment
 from weft.draw.zero import buckets_svg, shares_svg, steps_svg
 from weft.explore.box import explored
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 from weft.plan.hardware import CHIPS, LINKS
 from weft.plan.shape import SHAPES
 from weft.plan.zero import (
@@ -84,7 +84,7 @@ def bucket(
 def shares(stage: int = 1, n: int = 3, limit: int = 12) -> tuple[str, str]:
     """Who keeps what of parameters of 3, 5, 8, 2 and 6 elements in buckets of at most `limit`."""
     stage = checked_stage(stage)
-    (n,), elements = sizes(n=n), (3, 5, 8, 2, 6)
+    n, elements = whole("n", n), (3, 5, 8, 2, 6)
     held = [sum(elements[i] for i in b) for b in bucketed(elements, limit)]
     kept = [alive(stage, held, n, rank) for rank in range(n)]
     least, most = min(a.kept for a in kept), max(a.kept for a in kept)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from weft.kernels.attention import LN2, LOG2E
 from weft.kernels.code import Pass
-from weft.plan.decode import Sizes, check, look, splits
+from weft.plan.decode import DecodeSizes, check, look, splits
 
 TILE = 64  # tokens that a program holds at a time
 WIDEST, MOST = 256, 128  # of a head; query heads for a kv head, in half precision
@@ -47,7 +47,7 @@ def paged_attention(
     return merge(o, lse, q.dtype) if pieces > 1 else o.transpose(1, 2)
 
 
-def _accept(q, k_cache, v_cache, block_table, lengths, scale) -> Sizes:
+def _accept(q, k_cache, v_cache, block_table, lengths, scale) -> DecodeSizes:
     """The sizes, if they are such as the kernels take."""
     sizes = check(q, k_cache, v_cache, block_table, lengths, scale)
     if q.dtype not in TYPES:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from weft.nn import transformer
-from weft.plan.decode import Blocks, Event, Scheduler, Turn
+from weft.plan.decode import Blocks, Event, Scheduler, ServingTurn
 from weft.ref.attention import attention
 from weft.ref.decode import paged_attention
 
@@ -21,7 +21,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # of a layer, q, k and
 
 
 @dataclass(frozen=True)
-class Config(transformer.Config):
+class DecoderConfig(transformer.Config):
     """A decoder's sizes with `kv_heads`, which divides `heads`; as many as heads if None."""
 
     kv_heads: int | None = None
@@ -37,10 +37,10 @@ def at_once(layer: int, q_BTHK: Tensor, k_BTGK: Tensor, v_BTGK: Tensor) -> Tenso
     return attention(q_BTHK, k_BTGK, v_BTGK, causal=True)
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """The transformer's block with a projection of G heads for keys and values."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: DecoderConfig):
         super().__init__()
         width, hidden = config.width, config.hidden or 4 * config.width
         self.heads, self.kv_heads = config.heads, config.kv_heads or config.heads
@@ -67,11 +67,11 @@ class Decoder(nn.Module):
     layer, and may bring in what it has kept from before.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: DecoderConfig):
         super().__init__()
         self.config = config
         self.embedding = transformer.Embedding(config)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.head = transformer.Head(config)
 
     def forward(
@@ -223,7 +223,7 @@ def generate(
     prompts: Sequence[Sequence[int]],
     count: int | Sequence[int],
     choose: Callable[[Tensor], int] = greedy,
-    watch: Callable[[Turn], None] | None = None,
+    watch: Callable[[ServingTurn], None] | None = None,
     prefill=prefill,
     step=step,
 ) -> list[list[int]]:

@@ -9,42 +9,38 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def sizes(**given: SupportsIndex) -> tuple[int, ...]:
-    """Sizes, each a whole number of at least 1, in the order in which they are given.
+def whole(name: str, value: SupportsIndex, least: int = 1) -> int:
+    """A whole number of at least `least`; ValueError names what it is for: a float is none.
 
-    ValueError names the one that is not: a float is none, and neither is a bool.
+    A bool is none either.
+
+    >>> whole("p", 4), whole("tokens", 0, least=0)
+    (4, 0)
+    """
+    value = plain(value)
+    try:
+        number = least - 1 if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"{name} is {value!r}, must be a whole number of at least {least}")
+    return number
+
+
+def sizes(**given: SupportsIndex) -> tuple[int, ...]:
+    """Sizes, each `whole` and at least 1, in the order in which they are given.
 
     >>> sizes(p=4, m=8)
     (4, 8)
     """
-    return tuple(_whole(name, plain(value), 1) for name, value in given.items())
+    return tuple(whole(name, value) for name, value in given.items())
 
 
-def counts(**given: SupportsIndex) -> tuple[int, ...]:
-    """Counts, each a whole number of at least 0, as `sizes` takes those of at least 1.
+def total(name: str, value: Any) -> int:
+    """A large number of things, at least 1 and `whole`, which may be written as 7.5e9.
 
-    >>> counts(tokens=0)
-    (0,)
+    >>> total("params", 7.5e9)
+    7500000000
     """
-    return tuple(_whole(name, plain(value), 0) for name, value in given.items())
-
-
-def totals(**given: Any) -> tuple[int, ...]:
-    """Large numbers of things, which may be written as 7.5e9, each whole and at least 1.
-
-    >>> totals(params=7.5e9)
-    (7500000000,)
-    """
-    numbers = {name: plain(value) for name, value in given.items()}
-    whole = {k: int(n) for k, n in numbers.items() if isinstance(n, float) and n.is_integer()}
-    return sizes(**(numbers | whole))
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        whole = least - 1 if isinstance(value, bool) else index(value)
-    except TypeError:
-        whole = least - 1
-    if whole < least:
-        raise ValueError(f"{name} is {value!r}, must be a whole number of at least {least}")
-    return whole
+    value = plain(value)
+    return whole(name, int(value) if isinstance(value, float) and value.is_integer() else value)

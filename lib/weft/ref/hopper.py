@@ -13,7 +13,7 @@ from math import log2
 import torch
 from torch import Tensor
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 from weft.plan.attention import Sizes, check, cuts, looks
 from weft.plan.hopper import KERNEL_TILES, Tile
 from weft.ref.attention import INF, weigh
@@ -199,7 +199,7 @@ def quantized(x: Tensor, length: int | None = None) -> tuple[Tensor, Tensor]:
     if length is None:
         top = x.abs().amax().expand(*x.shape[:-1], 1)
     else:
-        (length,) = sizes(length=length)
+        length = whole("length", length)
         parts = x.abs().amax(-1, keepdim=True).split(length, dim=-2)
         tops = [part.amax(-2, keepdim=True).expand_as(part) for part in parts]
         top = torch.cat(tops, -2)

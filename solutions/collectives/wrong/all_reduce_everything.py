@@ -9,5 +9,5 @@ FAILS = [
 
 def all_reduce(n):
     pairs = [(r, t) for r in range(n) for t in range(n) if r != t]
-    step = [Send(r, t, piece, True) for r, t in pairs for piece in range(n)]
+    step = [Send(r, t, chunk, True) for r, t in pairs for chunk in range(n)]
     return [step] if step else []

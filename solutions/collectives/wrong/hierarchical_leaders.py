@@ -10,8 +10,8 @@ FAILS = [
 def hierarchical(nodes, local):
     n = nodes * local
     members = [(v * local, v * local + i) for v in range(nodes) for i in range(1, local)]
-    there = [Send(r, leader, piece, True) for leader, r in members for piece in range(n)]
-    back = [Send(leader, r, piece, False) for leader, r in members for piece in range(n)]
+    there = [Send(r, leader, chunk, True) for leader, r in members for chunk in range(n)]
+    back = [Send(leader, r, chunk, False) for leader, r in members for chunk in range(n)]
 
     def round(late, reduce):
         return [

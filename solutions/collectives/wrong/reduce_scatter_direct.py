@@ -1,4 +1,4 @@
-"""Sends every piece straight to its owner, through links that a ring does not have."""
+"""Sends every chunk straight to its owner, through links that a ring does not have."""
 
 FAILS = [
     "test_reduce_scatter_bytes",

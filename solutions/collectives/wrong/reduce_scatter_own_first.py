@@ -1,4 +1,4 @@
-"""Every rank begins with its own piece, which then comes home one rank too early."""
+"""Every rank begins with its own chunk, which then comes home one rank too early."""
 
 FAILS = [
     "test_reduce_scatter_bytes",

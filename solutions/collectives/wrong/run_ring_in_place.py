@@ -11,11 +11,11 @@ _with_copy = run_ring
 
 
 def run_ring(rank, n, tensor, exchange):
-    pieces = tensor.tensor_split(n)
+    chunks = tensor.tensor_split(n)
     for step in range(n - 1):
-        coming = pieces[(rank - 2 - step) % n]
-        coming += exchange(pieces[(rank - 1 - step) % n], len(coming))
+        coming = chunks[(rank - 2 - step) % n]
+        coming += exchange(chunks[(rank - 1 - step) % n], len(coming))
     for step in range(n - 1):
-        coming = pieces[(rank - 1 - step) % n]
-        coming.copy_(exchange(pieces[(rank - step) % n], len(coming)))
+        coming = chunks[(rank - 1 - step) % n]
+        coming.copy_(exchange(chunks[(rank - step) % n], len(coming)))
     return tensor

@@ -7,13 +7,13 @@ FAILS = [
 
 def run_ring(rank, n, tensor, exchange):
     result, kept = tensor.clone(), []
-    pieces = result.tensor_split(n)
+    chunks = result.tensor_split(n)
     for step in range(n - 1):
-        coming = pieces[(rank - 2 - step) % n]
-        kept.append(exchange(pieces[(rank - 1 - step) % n], len(coming)))
+        coming = chunks[(rank - 2 - step) % n]
+        kept.append(exchange(chunks[(rank - 1 - step) % n], len(coming)))
         coming += kept[-1]
     for step in range(n - 1):
-        coming = pieces[(rank - 1 - step) % n]
-        kept.append(exchange(pieces[(rank - step) % n], len(coming)))
+        coming = chunks[(rank - 1 - step) % n]
+        kept.append(exchange(chunks[(rank - step) % n], len(coming)))
         coming.copy_(kept[-1])
     return result

@@ -33,12 +33,12 @@ NAMES = {
 def film_svg(steps: Steps) -> str:
     """A map for the start and one for the state after each step, from left to right.
 
-    A row is a rank and a column a piece. A cell tells how many ranks' data is in this copy of the
-    piece; one that has just arrived or grown has a thick edge.
+    A row is a rank and a column a chunk. A cell tells how many ranks' data is in this copy of the
+    chunk; one that has just arrived or grown has a thick edge.
     """
     states = play(steps)
-    each = min(SMALL, max(8, 200 / steps.pieces))
-    wide, high = each * steps.pieces, each * steps.n
+    each = min(SMALL, max(8, 200 / steps.chunks))
+    wide, high = each * steps.chunks, each * steps.n
     left = 12 + measure(f"rank {steps.n - 1}", 11)
     columns = max(1, min(len(states), int((WIDE - left + 20) // (wide + 20))))
     rows = -(-len(states) // columns)
@@ -71,8 +71,8 @@ def step_svg(steps: Steps, at: int) -> str:
     sends, held = (steps[at - 1] if at else []), play(steps)[at]
     middle = ROUND + NODE + 4
     left = 2 * middle + 12 + measure(f"rank {steps.n - 1}", 11)
-    each = min(CELL, max(6, (WIDE - left) / steps.pieces))
-    width = max(WIDE, left + each * steps.pieces)
+    each = min(CELL, max(6, (WIDE - left) / steps.chunks))
+    width = max(WIDE, left + each * steps.chunks)
     high = max(2 * middle, 28 + each * steps.n)
     figure = Figure(
         width,
@@ -85,7 +85,7 @@ def step_svg(steps: Steps, at: int) -> str:
     svg.legend(figure, 14, _keys(steps))
     _circle(figure, steps.n, sends, middle, 26 + middle)
     top = 26 + max(0, (high - 28 - each * steps.n) / 2) + 24
-    figure.words(left, top - 6, "piece", font_size=11)
+    figure.words(left, top - 6, "chunk", font_size=11)
     _ranks(figure, steps.n, top, each, left)
     _map(figure, steps, held, sends, left, top, each)
     return str(figure)
@@ -102,7 +102,7 @@ def _keys(steps: Steps) -> list[svg.Key]:
 
 
 def _most(steps: Steps) -> int:
-    """How many ranks' data a finished piece has in it."""
+    """How many ranks' data a finished chunk has in it."""
     return steps.n if steps.op in ("all_reduce", "reduce_scatter") else 1
 
 
@@ -124,25 +124,25 @@ def _map(
     y: float,
     each: float,
 ) -> None:
-    """One cell for each rank and piece; cells that a step has changed get a thick edge."""
+    """One cell for each rank and chunk; cells that a step has changed get a thick edge."""
     most = _most(steps)
     boxes = {
-        (r, i): (x + i * each, y + r * each) for r in range(steps.n) for i in range(steps.pieces)
+        (r, i): (x + i * each, y + r * each) for r in range(steps.n) for i in range(steps.chunks)
     }
     figure.boxes([(*boxes[r, i], each, each) for r, i in boxes if i not in held[r]], **EMPTY)
     for rank, copies in enumerate(held):
-        for piece, inside in sorted(copies.items()):
-            left, top = boxes[rank, piece]
+        for chunk, inside in sorted(copies.items()):
+            left, top = boxes[rank, chunk]
             full = inside.total() == most
             look = WHOLE.paint() if full else PARTIAL.paint(1 - inside.total() / most)
-            tip = f"rank {rank}, piece {piece}: the data of {_told(inside)}"
+            tip = f"rank {rank}, chunk {chunk}: the data of {_told(inside)}"
             box = {"x": left, "y": top, "width": each, "height": each}
             figure.mark("rect", tip=tip, **box, **look, **OUTLINE)
     if each >= NUMBERED and most > 1:
         with figure.group(text_anchor="middle", font_size=11, fill=svg.INK, pointer_events="none"):
-            for (rank, piece), (left, top) in boxes.items():
-                if piece in held[rank]:
-                    count = held[rank][piece].total()
+            for (rank, chunk), (left, top) in boxes.items():
+                if chunk in held[rank]:
+                    count = held[rank][chunk].total()
                     figure.words(left + each / 2, top + each / 2 + 4, str(count))
     new = sorted({(send.target, send.chunk) for send in sends})
     inner = [(boxes[key][0] + 1, boxes[key][1] + 1, each - 2, each - 2) for key in new]
@@ -177,9 +177,9 @@ def _arrow(figure: Figure, start: tuple, end: tuple, messages: list[Send], label
     x1, y1 = x1 + dx * NODE + aside[0], y1 + dy * NODE + aside[1]
     x2, y2 = x2 - dx * (NODE + 1) + aside[0], y2 - dy * (NODE + 1) + aside[1]
     first = messages[0]
-    pieces = ", ".join(str(send.chunk) for send in messages)
+    chunks = ", ".join(str(send.chunk) for send in messages)
     verb = "adds to" if first.reduce else "gives"
-    tip = f"rank {first.source} {verb} rank {first.target}: piece {pieces}"
+    tip = f"rank {first.source} {verb} rank {first.target}: chunk {chunks}"
     figure.mark(
         "path",
         d=f"M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}"
@@ -195,7 +195,7 @@ def _arrow(figure: Figure, start: tuple, end: tuple, messages: list[Send], label
         figure.words(
             x1 + LABEL * (x2 - x1) + inward[0],
             y1 + LABEL * (y2 - y1) + inward[1] + 4,
-            ("+" if first.reduce else "") + pieces,
+            ("+" if first.reduce else "") + chunks,
             font_size=11,
             text_anchor="middle",
         )
@@ -207,7 +207,7 @@ def _arrow(figure: Figure, start: tuple, end: tuple, messages: list[Send], label
 def _describe(steps: Steps, states: list[list[Held]]) -> str:
     told = [
         f"A map for the start and one after each of {len(steps)} steps; rows are the {steps.n} "
-        f"ranks, columns the {steps.pieces} pieces."
+        f"ranks, columns the {steps.chunks} chunks."
     ]
     for at, step in enumerate(steps, 1):
         told.append(f"Step {at}: {_sends(step)}; {_finished(steps, states[at])}.")
@@ -217,14 +217,14 @@ def _describe(steps: Steps, states: list[list[Held]]) -> str:
 def _describe_step(steps: Steps, sends: list[Send], held: list[Held]) -> str:
     what = _sends(sends) if sends else "no message yet"
     return (
-        f"Left, {steps.n} ranks on a circle; right, a map of which of {steps.pieces} pieces each "
+        f"Left, {steps.n} ranks on a circle; right, a map of which of {steps.chunks} chunks each "
         f"holds. {what[0].upper()}{what[1:]}; {_finished(steps, held)}."
     )
 
 
 def _sends(step: list[Send]) -> str:
     return ", ".join(
-        f"rank {s.source} {'adds its' if s.reduce else 'gives'} piece {s.chunk} "
+        f"rank {s.source} {'adds its' if s.reduce else 'gives'} chunk {s.chunk} "
         f"to rank {s.target}{chr(39) + 's' if s.reduce else ''}"
         for s in step
     )
@@ -232,4 +232,4 @@ def _sends(step: list[Send]) -> str:
 
 def _finished(steps: Steps, held: list[Held]) -> str:
     whole = [sum(inside.total() == _most(steps) for inside in copies.values()) for copies in held]
-    return "finished pieces by rank: " + ", ".join(map(str, whole))
+    return "finished chunks by rank: " + ", ".join(map(str, whole))

@@ -6,8 +6,7 @@ from math import floor, log2
 
 from weft.draw.figure import Colour, Figure, Scale, legend, number, percent
 from weft.draw.precision.formats import EXPONENT, LOST, OUTLINE, told
-from weft.plan.precision import Format, fates
-from weft.plan.precision import Scale as LossScale
+from weft.plan.precision import Format, LossScale, fates
 
 WIDE, HIGH = 480, 130
 BAR = Colour("weft-w", "#009E73")

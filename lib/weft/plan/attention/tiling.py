@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any, NamedTuple
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 
 ORDERS = ("naive", "fa1", "fa2")
 STATISTIC = 4  # bytes of a row's maximum, sum or log-sum-exp, or `size` where that is more
@@ -271,7 +271,7 @@ def backward_traffic(
     """
     given = sizes(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k)
     T, S, K, V, size, tile_q, tile_k = given
-    (group,) = sizes(group=group)
+    group = whole("group", group)
     statistic = max(size, STATISTIC)
     keys = keys_seen(T, S, tile_q, tile_k, causal)
     queries = queries_seen(T, S, tile_q, tile_k, causal)

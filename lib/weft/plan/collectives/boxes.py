@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 from weft.plan.hardware import CHIPS, LINKS, Chip, Link
 
 
@@ -52,7 +52,7 @@ class Cluster:
     nodes: int
 
     def __post_init__(self):
-        object.__setattr__(self, "nodes", sizes(nodes=self.nodes)[0])
+        object.__setattr__(self, "nodes", whole("nodes", self.nodes))
 
     @property
     def n(self) -> int:

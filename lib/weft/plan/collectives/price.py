@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING
 
-from weft.plan.arguments import plain, sizes
+from weft.plan.arguments import plain, sizes, whole
 from weft.plan.hardware import Link
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def seconds(
 ) -> float:
     """How long a collective takes on n ranks that have one such link each.
 
-    It equals what `cost` counts over the steps where the pieces are equal; for two trees it
+    It equals what `cost` counts over the steps where the chunks are equal; for two trees it
     is a bound, since their first and last steps are shorter than counted here. A chain of
     broadcasts, two trees, and a reduction in the network send their data in `rounds` parts,
     one behind the other; None takes as many as are fastest. `volume` says what nbytes is.
@@ -133,7 +133,7 @@ def crossover(n: int, link: Link) -> float:
     >>> [round(crossover(n, LINKS["ib-ndr"])) for n in (2, 4, 64)]
     [0, 560000, 7955140]
     """
-    (n,) = sizes(n=n)
+    n = whole("n", n)
     alpha, B = _speed(link)
     deep = (n - 1).bit_length()
     return alpha * B * (n - 1 - deep) / (deep - (n - 1) / n) if n > 1 else 0.0
@@ -142,7 +142,7 @@ def crossover(n: int, link: Link) -> float:
 def _in_rounds(rounds: int | None, more: int, alpha: float, always: float, once: float) -> float:
     """(rounds + more) latencies, a time that stays, and one that is divided among the rounds."""
     if rounds is not None:
-        (rounds,) = sizes(rounds=rounds)
+        rounds = whole("rounds", rounds)
         return (rounds + more) * alpha + always + once / rounds
     if not alpha:
         return always
@@ -154,28 +154,25 @@ def _in_rounds(rounds: int | None, more: int, alpha: float, always: float, once:
 # --- counted over the steps -----------------------------------------------------------------------
 
 
-def pieces(total: int, count: int) -> tuple[int, ...]:
-    """`total` cut into `count` pieces, as even as possible, the longer ones first.
+def chunks(total: int, count: int) -> tuple[int, ...]:
+    """`total` cut into `count` chunks, as even as possible, the longer ones first.
 
-    >>> pieces(11, 4), pieces(2, 3)
+    >>> chunks(11, 4), chunks(2, 3)
     ((3, 3, 3, 2), (1, 1, 0))
     """
-    (count,) = sizes(count=count)
-    total = plain(total)
-    if isinstance(total, bool) or not isinstance(total, int) or total < 0:
-        raise ValueError(f"total is {total!r}, must be a whole number of at least 0")
-    whole, longer = divmod(total, count)
-    return (whole + 1,) * longer + (whole,) * (count - longer)
+    count, total = whole("count", count), whole("total", total, least=0)
+    shorter, longer = divmod(total, count)
+    return (shorter + 1,) * longer + (shorter,) * (count - longer)
 
 
 def sent(steps: "Steps", amounts: Sequence[float]) -> tuple[float, ...]:
-    """What each rank sends in all, where piece i has `amounts[i]` bytes (or elements).
+    """What each rank sends in all, where chunk i has `amounts[i]` bytes (or elements).
 
     >>> from weft.plan.collectives.steps import ring_all_reduce
-    >>> sent(ring_all_reduce(4), pieces(11, 4))
+    >>> sent(ring_all_reduce(4), chunks(11, 4))
     (16, 16, 17, 17)
     """
-    _all_pieces(steps, amounts)
+    _all_chunks(steps, amounts)
     total = [0] * steps.n
     for step in steps:
         for send in step:
@@ -189,27 +186,27 @@ def cost(
     link: Link | Callable[[int, int], Link],
     in_network: bool = False,
 ) -> float:
-    """Seconds that the steps take, one after the other, where piece i has amounts[i] bytes.
+    """Seconds that the steps take, one after the other, where chunk i has amounts[i] bytes.
 
     `link` is that of every rank, or a function from source and target to the link that
     a message uses; a rank may use several at once. In each direction a link carries
     one message after the other at its bandwidth, after its latency. With `in_network` a
     switch between all ranks adds up and multiplies what passes: see `_through_switch`.
     """
-    _all_pieces(steps, amounts)
+    _all_chunks(steps, amounts)
     if in_network and callable(link):
         raise ValueError("link is a function, must be one Link for all ranks with in_network")
     total = 0.0
     for step in steps:
         loads: Counter[tuple[str, int, Link]] = Counter()
         if in_network:
-            for way, rank, piece, _ in _through_switch(step):
-                loads[way, rank, link] += amounts[piece]
+            for way, rank, chunk, _ in _through_switch(step):
+                loads[way, rank, link] += amounts[chunk]
         else:
-            for source, target, piece, _ in step:
+            for source, target, chunk, _ in step:
                 used = link(source, target) if callable(link) else link
-                loads["out", source, used] += amounts[piece]
-                loads["in", target, used] += amounts[piece]
+                loads["out", source, used] += amounts[chunk]
+                loads["in", target, used] += amounts[chunk]
         times = (used.latency + load / used.bandwidth for (_, _, used), load in loads.items())
         total += max(times, default=0.0)
     return total
@@ -223,15 +220,15 @@ def _through_switch(step: "Sequence[Send]") -> set[tuple[str, int, int, bool]]:
     and the copies come to all, to itself as well.
     """
     crossing = set()
-    for source, target, piece, reduce in step:
-        crossing |= {("out", source, piece, reduce), ("in", target, piece, reduce)}
-        crossing.add(("out", target, piece, True) if reduce else ("in", source, piece, False))
+    for source, target, chunk, reduce in step:
+        crossing |= {("out", source, chunk, reduce), ("in", target, chunk, reduce)}
+        crossing.add(("out", target, chunk, True) if reduce else ("in", source, chunk, False))
     return crossing
 
 
-def _all_pieces(steps: "Steps", amounts: Sequence[float]) -> None:
-    if len(amounts) != steps.pieces:
-        raise ValueError(f"amounts has {len(amounts)} entries, must have {steps.pieces} pieces")
+def _all_chunks(steps: "Steps", amounts: Sequence[float]) -> None:
+    if len(amounts) != steps.chunks:
+        raise ValueError(f"amounts has {len(amounts)} entries, must have {steps.chunks} chunks")
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -240,7 +237,7 @@ def _all_pieces(steps: "Steps", amounts: Sequence[float]) -> None:
 def _checked(op: str, n: int) -> int:
     if op not in OPS:
         raise ValueError(f"op is {op!r}, must be one of {', '.join(OPS)}")
-    return sizes(n=n)[0]
+    return whole("n", n)
 
 
 def _amount(nbytes: float) -> float:

@@ -1,22 +1,20 @@
-"""Collectives as lists of steps: who sends which piece to whom, and whether it is added there.
+"""Collectives as steps: who sends which chunk of the data to whom, and whether it is added there.
 
-The lists are what is drawn, checked (verify), counted and priced (price),
-and what weft.run.collectives executes on real ranks. A step's sends all happen at once: each
-carries what its source held before the step.
+The steps are what is drawn, checked (verify), counted and priced (price), and what
+weft.run.collectives executes on real ranks. A step's sends all happen at once: each carries what
+its source held before the step.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 
 
 class Send(NamedTuple):
-    """One message: a piece of the data, from rank to rank, kept there or added to what is there.
-
-    `chunk` is the number of the piece.
-    """
+    """One message: a chunk, named by its number, which the target keeps or adds to its own."""
 
     source: int
     target: int
@@ -27,19 +25,32 @@ class Send(NamedTuple):
         return f"{self.source}→{self.target}{'+' if self.reduce else ':'}{self.chunk}"
 
 
-class Steps(list[list[Send]]):
-    """A list of steps, each a list of sends, and what they are steps of.
+@dataclass(frozen=True)
+class Steps(Sequence[tuple[Send, ...]]):
+    """A sequence of steps, each a tuple of sends, and what they are steps of; it never changes.
 
     `op` says what the n ranks begin and end with, as `weft.plan.collectives.verify` spells it out;
-    the data is cut into `pieces` pieces, as even as possible, longer ones first. Piece i belongs to
+    the data is cut into `chunks` chunks, as even as possible, longer ones first. Chunk i belongs to
     rank i where an operation leaves each rank with one. `root` is where a broadcast begins.
     """
 
-    def __init__(
-        self, op: str, n: int, pieces: int, steps: Iterable[list[Send]] = (), root: int = 0
-    ):
-        super().__init__(steps)
-        self.op, self.n, self.pieces, self.root = op, n, pieces, root
+    op: str
+    n: int
+    chunks: int
+    steps: Iterable[Iterable[Send]] = ()
+    root: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "steps", tuple(map(tuple, self.steps)))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, at):
+        return self.steps[at]
+
+    def __hash__(self) -> int:  # not of every send: it is asked for each time they are executed
+        return hash((self.op, self.n, self.chunks, len(self), self.root))
 
 
 # --- rings ----------------------------------------------------------------------------------------
@@ -57,54 +68,54 @@ def _round(
     n = len(ranks)
     return [
         [
-            Send(ranks[i], ranks[(i + 1) % n], piece, reduce)
+            Send(ranks[i], ranks[(i + 1) % n], chunk, reduce)
             for i in range(n)
-            for piece in parts[(i - late - s) % n]
+            for chunk in parts[(i - late - s) % n]
         ]
         for s in range(n - 1)
     ]
 
 
 def ring_reduce_scatter(n: int) -> Steps:
-    """Rank r ends with the sum of everybody's piece r, in n - 1 steps.
+    """Rank r ends with the sum of everybody's chunk r, in n - 1 steps.
 
-    Piece r starts at r's right neighbour and is added to at each rank that it comes
+    Chunk r starts at r's right neighbour and is added to at each rank that it comes
     through, so it has everybody's share when it comes home. Every rank sends every
-    piece but its own, once.
+    chunk but its own, once.
 
     >>> for step in ring_reduce_scatter(3): print(*step)
     0→1+2 1→2+0 2→0+1
     0→1+1 1→2+2 2→0+0
     """
-    (n,) = sizes(n=n)
+    n = whole("n", n)
     return Steps("reduce_scatter", n, n, _round(range(n), _own(n), 1, True))
 
 
 def ring_all_gather(n: int) -> Steps:
-    """All ranks end with all pieces, of which rank r began with r, in n - 1 steps.
+    """All ranks end with all chunks, of which rank r began with r, in n - 1 steps.
 
-    Each piece goes round from home; a rank sends every piece but its right
+    Each chunk goes round from home; a rank sends every chunk but its right
     neighbour's.
 
     >>> for step in ring_all_gather(3): print(*step)
     0→1:0 1→2:1 2→0:2
     0→1:2 1→2:0 2→0:1
     """
-    (n,) = sizes(n=n)
+    n = whole("n", n)
     return Steps("all_gather", n, n, _round(range(n), _own(n), 0, False))
 
 
 def ring_all_reduce(n: int) -> Steps:
     """All ranks end with the sum of everybody's data, in 2 (n - 1) steps.
 
-    First each piece is summed at one rank, then the sums go round: a reduce-scatter
+    First each chunk is summed at one rank, then the sums go round: a reduce-scatter
     and an all-gather. A rank sends 2 (n - 1) / n of the data, and nobody could do
     with less. Patarasuk and Yuan 2009.
 
     >>> len(ring_all_reduce(5)), len(ring_all_reduce(1))
     (8, 0)
     """
-    return Steps("all_reduce", n, n, ring_reduce_scatter(n) + ring_all_gather(n))
+    return Steps("all_reduce", n, n, [*ring_reduce_scatter(n), *ring_all_gather(n)])
 
 
 def hierarchical_all_reduce(nodes: int, local: int) -> Steps:
@@ -129,7 +140,7 @@ def hierarchical_all_reduce(nodes: int, local: int) -> Steps:
         return _at_once(_round(node, shares, late, reduce) for node in inside)
 
     def across(late: int, reduce: bool) -> list[list[Send]]:
-        singles = ([[piece] for piece in share] for share in shares)
+        singles = ([[chunk] for chunk in share] for share in shares)
         rings = zip(rails, singles, strict=True)
         return _at_once(_round(rail, parts, late, reduce) for rail, parts in rings)
 
@@ -139,7 +150,7 @@ def hierarchical_all_reduce(nodes: int, local: int) -> Steps:
 
 
 def _own(n: int) -> list[list[int]]:
-    """Piece i is all of part i."""
+    """Chunk i is all of part i."""
     return [[i] for i in range(n)]
 
 
@@ -183,16 +194,16 @@ def tree_all_reduce(n: int) -> Steps:
     0→1:0
     """
     down = tree_broadcast(n)
-    return Steps("all_reduce", down.n, 1, _back(down, reduce=True) + down)
+    return Steps("all_reduce", down.n, 1, [*_back(down, reduce=True), *down])
 
 
 def double_tree_all_reduce(n: int, rounds: int = 1) -> Steps:
-    """Two trees at a time, half of the data in each, in `rounds` pieces that follow.
+    """Two trees at a time, half of the data in each, in `rounds` chunks that follow.
 
-    Piece k of a tree is a level further up in every step, then a level further down,
-    while the pieces behind it use the levels that it has left. Who is inside one tree
+    Chunk k of a tree is a level further up in every step, then a level further down,
+    while the chunks behind it use the levels that it has left. Who is inside one tree
     is a leaf of the other (or, for an odd n, rank 0, with one child in each), so a rank
-    never sends or gets more than four pieces in a step: one up in each tree, and two
+    never sends or gets more than four chunks in a step: one up in each tree, and two
     down. Sanders, Speck and Träff 2009; the trees are those of NCCL.
 
     >>> for step in double_tree_all_reduce(3): print(*step)
@@ -210,9 +221,9 @@ def double_tree_all_reduce(n: int, rounds: int = 1) -> Steps:
         for r in (r for r in range(n) if r != parents[r]):
             level = levels[half][r]
             for k in range(rounds):
-                piece = half * rounds + k
-                steps[deep - level + k].append(Send(r, parents[r], piece, True))
-                steps[deep + level - 1 + k].append(Send(parents[r], r, piece, False))
+                chunk = half * rounds + k
+                steps[deep - level + k].append(Send(r, parents[r], chunk, True))
+                steps[deep + level - 1 + k].append(Send(parents[r], r, chunk, False))
     return Steps("all_reduce", n, 2 * rounds, steps)
 
 
@@ -264,9 +275,9 @@ def _back(steps: Iterable[list[Send]], reduce: bool) -> list[list[Send]]:
 def halving_doubling_all_reduce(n: int) -> Steps:
     """All ranks end with the sum; a step sends half of what the one before it sent.
 
-    First ranks exchange whose numbers differ in bit 0 alone: each keeps the pieces
+    First ranks exchange whose numbers differ in bit 0 alone: each keeps the chunks
     whose bit 0 is its own, and sends the others. Then bit 1, and so on, until rank
-    r has the sum of piece r; the way back hands the sums out. Where n is no power
+    r has the sum of chunk r; the way back hands the sums out. Where n is no power
     of two, the ranks that are too many first give all they have to one of the
     others, and are told the sums in the end.
     Thakur, Rabenseifner and Gropp 2005, section 4.5.
@@ -277,7 +288,7 @@ def halving_doubling_all_reduce(n: int) -> Steps:
     1→0:1 0→1:0
     0→2:0 0→2:1
     """
-    (n,) = sizes(n=n)
+    n = whole("n", n)
     m = 1 << (n.bit_length() - 1)  # ranks that take part
     pairs = [(r, c) for r in range(m) for c in range(m)]
     steps = [
@@ -312,10 +323,10 @@ def _distances(n: int) -> list[int]:
 
 
 def direct_all_reduce(n: int, rounds: int = 1) -> Steps:
-    """Everybody sends piece t to rank t, which adds them up and sends the sum to everybody.
+    """Everybody sends chunk t to rank t, which adds them up and sends the sum to everybody.
 
     Two steps, where all ranks reach each other at full speed. With a switch that adds
-    up and multiplies what passes through it, this is how NVLink SHARP does it: a piece
+    up and multiplies what passes through it, this is how NVLink SHARP does it: a chunk
     crosses each link once (`price.cost` with in_network). The data is cut
     into `rounds` parts, and one is summed while the one before it is handed out.
 
@@ -336,46 +347,46 @@ def direct_all_reduce(n: int, rounds: int = 1) -> Steps:
 def all_to_all(n: int) -> Steps:
     """Rank t ends with everybody's part t, in n - 1 steps.
 
-    Piece s n + t is what rank s has for rank t. In step k everybody sends to the rank
+    Chunk s n + t is what rank s has for rank t. In step k everybody sends to the rank
     k places on, so no two send to the same. Nothing is passed on, and nothing added.
 
     >>> for step in all_to_all(3): print(*step)
     0→1:1 1→2:5 2→0:6
     0→2:2 1→0:3 2→1:7
     """
-    (n,) = sizes(n=n)
+    n = whole("n", n)
     steps = [
         [Send(r, (r + k) % n, r * n + (r + k) % n, False) for r in range(n)] for k in range(1, n)
     ]
     return Steps("all_to_all", n, n * n, steps)
 
 
-def broadcast(n: int, root: int = 0, pieces: int = 1) -> Steps:
-    """What the root has, passed along a chain piece by piece, in n - 2 + pieces steps.
+def broadcast(n: int, root: int = 0, chunks: int = 1) -> Steps:
+    """What the root has, passed along a chain chunk by chunk, in n - 2 + chunks steps.
 
-    As soon as a rank has a piece it hands it on, while the next one comes in. With
-    many pieces the chain is full nearly all the time.
+    As soon as a rank has a chunk it hands it on, while the next one comes in. With
+    many chunks the chain is full nearly all the time.
 
-    >>> for step in broadcast(3, root=1, pieces=2): print(*step)
+    >>> for step in broadcast(3, root=1, chunks=2): print(*step)
     1→2:0
     2→0:0 1→2:1
     2→0:1
     """
     n, root = _rooted(n, root)
-    (pieces,) = sizes(pieces=pieces)
+    chunks = whole("chunks", chunks)
     steps = [
         [
             Send((root + i) % n, (root + i + 1) % n, s - i, False)
             for i in reversed(range(n - 1))
-            if 0 <= s - i < pieces
+            if 0 <= s - i < chunks
         ]
-        for s in range(n - 2 + pieces if n > 1 else 0)
+        for s in range(n - 2 + chunks if n > 1 else 0)
     ]
-    return Steps("broadcast", n, pieces, steps, root)
+    return Steps("broadcast", n, chunks, steps, root)
 
 
 def _rooted(n: int, root: int) -> tuple[int, int]:
-    (n,) = sizes(n=n)
+    n = whole("n", n)
     if isinstance(root, bool) or root not in range(n):
         raise ValueError(f"root is {root!r}, must be a rank from 0 to n - 1 = {n - 1}")
     return n, int(root)

@@ -1,6 +1,6 @@
 """Do the steps do what they are for? Played with names instead of numbers.
 
-A rank's copy of a piece is the bag of ranks whose data has been added into it. A sum is right where
+A rank's copy of a chunk is the bag of ranks whose data has been added into it. A sum is right where
 each rank is in it once: neither forgotten nor added twice.
 """
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 from weft.plan.collectives.steps import Send, Steps
 
-Held = dict[int, Counter]  # piece -> whose data has been added into this copy of it, how often
+Held = dict[int, Counter]  # chunk -> whose data has been added into this copy of it, how often
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
 
 
 def begin(steps: Steps) -> list[Held]:
     """What each rank has before the first step."""
     _check_op(steps)
-    n, every = steps.n, range(steps.pieces)
+    n, every = steps.n, range(steps.chunks)
     if steps.op == "broadcast":
         return [{i: Counter([r]) for i in every if r == steps.root} for r in range(n)]
     if steps.op == "all_gather":
@@ -29,7 +29,7 @@ def begin(steps: Steps) -> list[Held]:
 def goal(steps: Steps) -> list[Held]:
     """What each rank must have after the last; what else it has does not matter."""
     _check_op(steps)
-    n, every = steps.n, range(steps.pieces)
+    n, every = steps.n, range(steps.chunks)
     total = Counter(range(n))
     if steps.op == "broadcast":
         return [{i: Counter([steps.root]) for i in every} for _ in range(n)]
@@ -70,13 +70,13 @@ def check(steps: Steps) -> None:
     """Raise ValueError, which says where and what, unless the steps do what their op says."""
     end = play(steps)[-1]
     for rank, wanted in enumerate(goal(steps)):
-        for piece, right in wanted.items():
-            if piece not in end[rank]:
-                raise ValueError(f"rank {rank} ends without piece {piece}")
-            got = end[rank][piece]
+        for chunk, right in wanted.items():
+            if chunk not in end[rank]:
+                raise ValueError(f"rank {rank} ends without chunk {chunk}")
+            got = end[rank][chunk]
             if got != right:
                 told = ", ".join(_differences(got, right))
-                raise ValueError(f"rank {rank} ends with a wrong piece {piece}: {told}")
+                raise ValueError(f"rank {rank} ends with a wrong chunk {chunk}: {told}")
 
 
 def _possible(steps: Steps, before: list[Held], number: int, send: Send) -> None:
@@ -86,7 +86,7 @@ def _possible(steps: Steps, before: list[Held], number: int, send: Send) -> None
     if send.source == send.target:
         raise ValueError(f"step {number}: {send} is a message to itself")
     if send.chunk not in before[send.source]:
-        raise ValueError(f"step {number}: {send}, but rank {send.source} has no such piece yet")
+        raise ValueError(f"step {number}: {send}, but rank {send.source} has no such chunk yet")
     if send.reduce and send.chunk not in before[send.target]:
         raise ValueError(f"step {number}: {send}, but rank {send.target} has nothing to add it to")
 
@@ -96,7 +96,7 @@ def _written_once(number: int, step: list[Send]) -> None:
     arrivals = Counter((send.target, send.chunk) for send in step)
     for send in step:
         if not send.reduce and arrivals[send.target, send.chunk] > 1:
-            raise ValueError(f"step {number}: {send} is not all that comes to that piece there")
+            raise ValueError(f"step {number}: {send} is not all that comes to that chunk there")
 
 
 def _differences(got: Counter, right: Counter) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A KV cache: what it costs, who holds which block, and how many sequences it serves."""
 
-from weft.plan.decode.accepts import Sizes, check, look
+from weft.plan.decode.accepts import DecodeSizes, check, look
 from weft.plan.decode.blocks import Blocks, CacheFull, Event
 from weft.plan.decode.cache import (
     bytes_per_token,
@@ -11,7 +11,7 @@ from weft.plan.decode.cache import (
     step,
     waste,
 )
-from weft.plan.decode.scheduler import Scheduler, Turn
+from weft.plan.decode.scheduler import Scheduler, ServingTurn
 from weft.plan.decode.serving import MEMORIES, Lease, Life, Request, Service, requests, serve
 from weft.plan.decode.sharing import beam_search, parallel
 
@@ -19,14 +19,14 @@ __all__ = [
     "MEMORIES",
     "Blocks",
     "CacheFull",
+    "DecodeSizes",
     "Event",
     "Lease",
     "Life",
     "Request",
     "Scheduler",
     "Service",
-    "Sizes",
-    "Turn",
+    "ServingTurn",
     "beam_search",
     "bytes_per_token",
     "check",

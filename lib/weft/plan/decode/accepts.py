@@ -8,7 +8,7 @@ from weft.plan.attention import DTYPES
 WHOLE = "int32", "int64"
 
 
-class Sizes(NamedTuple):
+class DecodeSizes(NamedTuple):
     """The letters of one call: `blocks` of `block` slots in all, at most `most` in a table."""
 
     B: int
@@ -23,7 +23,7 @@ class Sizes(NamedTuple):
 
 def check(
     q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: Any = None
-) -> Sizes:
+) -> DecodeSizes:
     """The sizes, or what is wrong with them: a ValueError that names the argument.
 
     q [B, 1, H, K], k_cache [blocks, block, G, K], v_cache [blocks, block, G, V], all of one dtype
@@ -60,10 +60,10 @@ def check(
         isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < inf
     ):
         raise ValueError(f"scale is {scale!r}, must be a finite number above 0")
-    return Sizes(B, H, G, K, V, blocks, block, most)
+    return DecodeSizes(B, H, G, K, V, blocks, block, most)
 
 
-def look(sizes: Sizes, block_table: Any, lengths: Any) -> None:
+def look(sizes: DecodeSizes, block_table: Any, lengths: Any) -> None:
     """Check that lengths fit in the table and that the blocks they need exist, else a ValueError.
 
     A GPU has to be waited for to know that.

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from math import ceil
 from typing import NamedTuple
 
-from weft.plan.arguments import counts, sizes
+from weft.plan.arguments import sizes, whole
 
 
 class CacheFull(MemoryError):
@@ -80,7 +80,7 @@ class Blocks:
         If the next token goes into a block that others hold too, the sequence gets
         a copy first, which has to be made before the token is written.
         """
-        needed, (tokens,) = self.needed(sequence, tokens), counts(tokens=tokens)
+        needed, tokens = self.needed(sequence, tokens), whole("tokens", tokens, least=0)
         table, length = self._tables[sequence], self._lengths[sequence]
         if needed > self.free:
             raise CacheFull(
@@ -179,7 +179,7 @@ class Blocks:
     def needed(self, sequence: Hashable, tokens: int = 1) -> int:
         """How many free blocks it takes to extend a sequence by so many tokens, a copy included."""
         table, length = self._known(sequence), self._lengths[sequence]
-        (tokens,) = counts(tokens=tokens)
+        tokens = whole("tokens", tokens, least=0)
         copy = tokens and length % self.block and self._holders[table[-1]] > 1
         return ceil((length + tokens) / self.block) - len(table) + bool(copy)
 

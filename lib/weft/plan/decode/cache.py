@@ -9,7 +9,7 @@ gets them when in scheduler and serving.
 from math import ceil
 
 from weft.plan import roofline
-from weft.plan.arguments import counts, sizes
+from weft.plan.arguments import sizes, whole
 from weft.plan.roofline import Work
 from weft.plan.shape import ModelShape
 
@@ -26,14 +26,14 @@ def bytes_per_token(shape: ModelShape, size: int = 2) -> int:
     >>> [bytes_per_token(SHAPES[name]) // 1024 for name in names]
     [512, 320, 800]
     """
-    (size,) = sizes(size=size)
+    size = whole("size", size)
     return 2 * shape.layers * shape.groups * shape.key_width * size
 
 
 def sequences(shape: ModelShape, tokens: int, memory: int, size: int = 2) -> int:
     """How many sequences of so many tokens have room for their cache in `memory` bytes."""
-    (tokens,) = sizes(tokens=tokens)
-    (memory,) = counts(memory=memory)
+    tokens = whole("tokens", tokens)
+    memory = whole("memory", memory, least=0)
     return memory // (tokens * bytes_per_token(shape, size))
 
 
@@ -84,7 +84,7 @@ def splits(programs: int, tokens: int, slots: int, tile: int = 64) -> int:
     1
     """
     programs, slots, tile = sizes(programs=programs, slots=slots, tile=tile)
-    (tokens,) = counts(tokens=tokens)
+    tokens = whole("tokens", tokens, least=0)
     fewest = min(128, max(1, ceil(tokens / 4096)))
     choices = range(fewest, max(fewest, min(128, tokens // (4 * tile))) + 1)
 
@@ -102,8 +102,8 @@ def waste(tokens: int, block: int) -> int:
     >>> [waste(tokens, block=16) for tokens in (1, 16, 17, 40)]
     [15, 0, 15, 8]
     """
-    (block,) = sizes(block=block)
-    (tokens,) = counts(tokens=tokens)
+    block = whole("block", block)
+    tokens = whole("tokens", tokens, least=0)
     return -tokens % block
 
 
@@ -112,5 +112,5 @@ def mean_waste(block: int) -> float:
 
     Every remainder from 1 to `block` is as likely, so it is (block - 1) / 2.
     """
-    (block,) = sizes(block=block)
+    block = whole("block", block)
     return (block - 1) / 2

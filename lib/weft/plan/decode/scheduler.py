@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from weft.plan.decode.blocks import CacheFull
 
 
-class Store(Protocol):
+class SequenceStore(Protocol):
     """What holds the sequences. `admit` and `grow` raise CacheFull where there is no room."""
 
     def admit(self, sequence: Hashable) -> object: ...
@@ -15,7 +15,7 @@ class Store(Protocol):
     def drop(self, sequence: Hashable) -> object: ...
 
 
-class Turn(NamedTuple):
+class ServingTurn(NamedTuple):
     """One step: who had to go, who goes on by a token, and who begins, or begins again."""
 
     evicted: list[Hashable]
@@ -34,7 +34,7 @@ class Scheduler:
     Kwon et al. 2023, section 4.5.
     """
 
-    def __init__(self, store: Store):
+    def __init__(self, store: SequenceStore):
         self.store = store
         self.running: list[Hashable] = []
         self.waiting: deque[Hashable] = deque()
@@ -43,7 +43,7 @@ class Scheduler:
         """Put a sequence at the end of the queue."""
         self.waiting.append(sequence)
 
-    def turn(self) -> Turn:
+    def turn(self) -> ServingTurn:
         """Grow, evict and admit; CacheFull if a sequence does not fit even when it is alone."""
         evicted, grown = [], []
         for sequence in list(self.running):
@@ -64,7 +64,7 @@ class Scheduler:
                 raise
             admitted.append(self.waiting.popleft())
             self.running.append(admitted[-1])
-        return Turn(evicted, grown, admitted)
+        return ServingTurn(evicted, grown, admitted)
 
     def finish(self, sequence: Hashable) -> None:
         """Let go of a sequence that has all its tokens."""

@@ -173,7 +173,7 @@ def _geometric(dice: Random, mean: float) -> int:
 Piece = tuple[int, int, int]  # slots [start, stop) for a sequence's tokens from `first` on
 
 
-class Memory(Protocol):
+class SlotMemory(Protocol):
     """Who gets which slots. What is leased comes back as pieces (first, start, stop)."""
 
     def admit(self, sequence: int, tokens: int, final: int) -> list[Piece]: ...
@@ -250,7 +250,7 @@ def power_of_two(tokens: int) -> int:
     return 1 << (tokens - 1).bit_length()
 
 
-MEMORIES: dict[str, Callable[[int, int, int], Memory]] = {  # of capacity, block and longest
+MEMORIES: dict[str, Callable[[int, int, int], SlotMemory]] = {  # of capacity, block and longest
     "reserved": lambda capacity, block, longest: Stretches(capacity, lambda tokens: longest),
     "buddy": lambda capacity, block, longest: Stretches(capacity, power_of_two, aligned=True),
     "exact": lambda capacity, block, longest: Stretches(capacity, lambda tokens: tokens),
@@ -309,7 +309,7 @@ def _check(asked: Sequence[Request], capacity: int, block: int, longest: int) ->
 class _Books:
     """A store for the scheduler that writes down who had which slots when."""
 
-    def __init__(self, asked: Sequence[Request], memory: Memory):
+    def __init__(self, asked: Sequence[Request], memory: SlotMemory):
         self.asked, self.memory, self.step = asked, memory, 0
         self.made = [0] * len(asked)
         self.done: set[int] = set()

@@ -3,7 +3,7 @@
 from math import ceil
 from random import Random
 
-from weft.plan.arguments import counts, sizes
+from weft.plan.arguments import sizes, whole
 from weft.plan.decode.blocks import Blocks
 
 
@@ -19,7 +19,7 @@ def parallel(prompt: int, output: int, samples: int, block: int = 16) -> tuple[i
     (18, 30)
     """
     prompt, samples, block = sizes(prompt=prompt, samples=samples, block=block)
-    (output,) = counts(output=output)
+    output = whole("output", output, least=0)
     each = ceil((prompt + output) / block)
     common = prompt // block if output else each
     return common + samples * (each - common), samples * each

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 from weft.plan.hopper.sm import Need, Step, Use
 
 ROWS = 64  # queries of one warpgroup: the M of every WGMMA instruction
@@ -433,7 +433,7 @@ def kernel(policy: Policy | str, tile: Tile, counts: Sequence[int], sm: Sm = SM)
         raise ValueError("policy is pingpong without a loading warp, must be specialized")
     if not counts:
         raise ValueError("counts is empty, must have the tiles of keys of one tile of queries")
-    counts = tuple(sizes(**{f"counts[{i}]": n})[0] for i, n in enumerate(counts))
+    counts = tuple(whole(f"counts[{i}]", n) for i, n in enumerate(counts))
     rows: dict[str, tuple[Step, ...]] = {}
     row = (overlapped_row if policy.overlapped else plain_row)(counts)
     if policy.specialized:

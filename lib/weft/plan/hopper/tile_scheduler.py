@@ -9,7 +9,7 @@ Graham 1969: the last block then ends at most one piece after the mean.
 from collections.abc import Sequence
 from heapq import heapreplace
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 
 Hands = list[list[int]]  # the pieces of each block, in their order
 START = 2  # what a piece costs beside its tiles, in tiles: a guess, until it is measured
@@ -68,7 +68,7 @@ def deal(pieces: Sequence[int], costs: Sequence[float], blocks: int) -> Hands:
     >>> deal([3, 2, 1, 0], [1, 2, 3, 4], blocks=2)
     [[3, 0], [2, 1]]
     """
-    (blocks,) = sizes(blocks=blocks)
+    blocks = whole("blocks", blocks)
     if len(set(costs)) == 1:  # then whoever is free first is whose turn it is
         return in_turn(pieces, blocks)
     hands: Hands = [[] for _ in range(blocks)]

@@ -1,6 +1,6 @@
 """What passes between the layers and has to be kept for the backward, in bytes."""
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 from weft.plan.memory.partition import divided, kv_width
 from weft.plan.shape import RECOMPUTE, ModelShape
 
@@ -63,7 +63,7 @@ def of_layer(
     >>> of_layer(shape, 1) / (shape.seq * shape.width)
     114.0
     """
-    (microbatch,) = sizes(microbatch=microbatch)
+    microbatch = whole("microbatch", microbatch)
     t, _ = divided(shape, t, p=1)
     if recompute not in RECOMPUTE:
         allowed = ", ".join(RECOMPUTE)

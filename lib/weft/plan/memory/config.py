@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from json import dumps
 from typing import Any
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 from weft.plan.memory.states import STAGES, States, model_states
 
 PLACES = {"none": "gpu", "cpu": "cpu", "nvme": "nvme"}  # a device of the file -> ours
@@ -62,7 +62,7 @@ def of_deepspeed(config: Mapping[str, Any]) -> Settings:
     recipe = _recipe(config, said)
     microbatch, key = None, "train_micro_batch_size_per_gpu"
     if config.get(key, "auto") != "auto":
-        (microbatch,) = sizes(**{key: config[key]})
+        microbatch = whole(key, config[key])
         said.append((key, microbatch, "sequences whose activations a GPU keeps"))
     read = {name.partition(".")[0] for name, *_ in said}
     within = {name.split(".")[1] for name, *_ in said if name.startswith("zero_optimization.")}

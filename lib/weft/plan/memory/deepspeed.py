@@ -10,7 +10,7 @@ estimate_zero3_model_states_mem_needs. The former once took 4 and 16 bytes inste
 where nothing is offloaded, and DeepSpeed's page on memory still prints what came of that.
 """
 
-from weft.plan.arguments import sizes, totals
+from weft.plan.arguments import sizes, total
 
 BUFFERS = 1.5  # times as much of the host as is needed
 
@@ -26,7 +26,7 @@ def deepspeed_zero2(
     >>> [round(n / 2**30, 2) for n in deepspeed_zero2(2851e6, 8, 1, cpu_offload=False)]
     [127.45, 11.28]
     """
-    (params,) = totals(total_params=total_params)
+    params = total("total_params", total_params)
     per_node, nodes = sizes(gpus_per_node=gpus_per_node, nodes=nodes)
     if cpu_offload:
         host, gpu = params * max(4 * per_node * nodes, 16), 2 * params
@@ -54,7 +54,8 @@ def deepspeed_zero3(
     >>> [round(n / 2**30, 2) for n in deepspeed_zero3(2851e6, 32e6, gpus_per_node=8)]
     [71.69, 0.12]
     """
-    params, largest = totals(total_params=total_params, largest_layer_params=largest_layer_params)
+    params = total("total_params", total_params)
+    largest = total("largest_layer_params", largest_layer_params)
     per_node, nodes = sizes(gpus_per_node=gpus_per_node, nodes=nodes)
     if largest > params:
         raise ValueError(

@@ -9,7 +9,7 @@ can be had from here.
 
 from dataclasses import dataclass
 
-from weft.plan.arguments import counts, plain, sizes, totals
+from weft.plan.arguments import plain, total, whole
 from weft.plan.decode import bytes_per_token
 from weft.plan.memory.activation import activations
 from weft.plan.memory.deepspeed import deepspeed_zero2, deepspeed_zero3
@@ -60,7 +60,7 @@ def model_states(
     >>> [round(model_states(7.5e9, 64, stage).total / 1e9, 1) for stage in STAGES]
     [120.0, 31.4, 16.6, 1.9]
     """
-    (params,), (d,) = totals(params=params), sizes(d=d)
+    params, d = total("params", params), whole("d", d)
     stage = plain(stage)
     if type(stage) is not int or stage not in STAGES:
         raise ValueError(f"stage is {stage!r}, must be 0, 1, 2 or 3")
@@ -82,5 +82,5 @@ def kv_cache(shape: ModelShape, tokens: int, size: int = 2) -> int:
     >>> f"{kv_cache(SHAPES['llama2-70b'], tokens=4096) / 2**30:.2f} GiB"
     '1.25 GiB'
     """
-    (tokens,) = counts(tokens=tokens)
+    tokens = whole("tokens", tokens, least=0)
     return tokens * bytes_per_token(shape, size)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from weft.plan.arguments import plain, sizes, totals
+from weft.plan.arguments import plain, sizes, total, whole
 from weft.plan.hardware import CHIPS, GIGA, LINKS, TERA
 from weft.plan.memory import States
 from weft.plan.precision import RECIPES
@@ -115,7 +115,7 @@ def placed(
     >>> {level: states.total / 1e9 for level, states in held.items()}
     {'device': 2.0, 'host': 14.0, 'disk': 0.0}
     """
-    (params,), (nodes,) = totals(params=params), sizes(nodes=nodes)
+    params, nodes = total("params", params), whole("nodes", nodes)
     how = _known(strategy)
     held = {level: dict.fromkeys(STATES, 0.0) for level in LEVELS}
     for state, size in zip(STATES, _bytes(recipe), strict=True):
@@ -169,7 +169,7 @@ def carried(
     ({'host': (2, 2), 'disk': (0, 0)}, {'host': (2, 6), 'disk': (16, 20)})
     """
     how, (weight, gradient, state) = _known(strategy), _bytes(recipe)
-    (passes,) = sizes(passes=passes)
+    passes = whole("passes", passes)
     down = {"host": 0, "disk": 0}
     up = {"host": 0, "disk": 0}
     if how.optimizer != "device":  # gradients go there, and weights come back

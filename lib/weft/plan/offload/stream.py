@@ -11,7 +11,7 @@ from functools import cached_property
 from math import isfinite
 from typing import NamedTuple
 
-from weft.plan.arguments import plain, sizes
+from weft.plan.arguments import plain, sizes, whole
 from weft.plan.offload.places import MACHINES, STRATEGIES, carried, largest, placed
 from weft.plan.offload.rates import batch_for, share_left, trillion
 from weft.plan.offload.tiles import tile_bytes, tiles_for
@@ -134,7 +134,7 @@ def period(
     >>> [period(2.0, 2.0, 2.0, buffers, lanes=2) for buffers in (1, 2, 3)]
     [6.0, 3.0, 2.0]
     """
-    (buffers,), lanes = sizes(buffers=buffers), _lanes(lanes)
+    buffers, lanes = whole("buffers", buffers), _lanes(lanes)
     read, compute, write = _alike(read=read, compute=compute, write=write)
     disk = read + write if lanes == 1 else max(read, write)
     return max(compute, disk, (read + compute + write) / buffers)
@@ -185,7 +185,7 @@ def ramp(pieces: int, read: float, compute: float, write: float, buffers=2, lane
 
 
 def _lanes(lanes: int) -> int:
-    (lanes,) = sizes(lanes=lanes)
+    lanes = whole("lanes", lanes)
     if lanes > 2:
         raise ValueError(f"lanes is {lanes}, must be 1 or 2: reads and writes")
     return lanes

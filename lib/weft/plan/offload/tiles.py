@@ -1,6 +1,6 @@
 """The working memory of one layer, cut into tiles that are worked on one after the other."""
 
-from weft.plan.arguments import counts, sizes
+from weft.plan.arguments import sizes, whole
 
 
 def tile_bytes(inputs: int, outputs: int, tiles: int = 1, size: int = 2) -> int:
@@ -28,7 +28,7 @@ def tiles_for(inputs: int, outputs: int, budget: int, size: int = 2) -> int:
     7
     """
     inputs, outputs, size = sizes(inputs=inputs, outputs=outputs, size=size)
-    (budget,) = counts(budget=budget)
+    budget = whole("budget", budget, least=0)
     columns = budget // (2 * size * inputs)
     if not columns:
         least = tile_bytes(inputs, outputs, outputs, size)

@@ -38,33 +38,33 @@ def _weave(
     forwards: Sequence[Action],
     backwards: Sequence[Action],
     ahead: int,
-    lag: int | None = None,
+    defer: int | None = None,
 ) -> tuple[Action, ...]:
     """Run `ahead` forwards, then alternate forward and backward, then drain.
 
-    With a `lag`, each backward is split: B runs in its place and W is put off until
-    more than `lag` of them are owed. While draining one W follows each B, and what
-    is owed comes last.
+    With `defer`, each backward is split: B runs in its place and W is deferred until
+    more than `defer` of them are. While draining one W follows each B, and what is
+    still deferred comes last.
     """
     ahead = min(ahead, len(forwards))
-    row, owed = list(forwards[:ahead]), deque()
+    row, deferred = list(forwards[:ahead]), deque()
 
-    def backward(action: Action, most_owed: int) -> None:
-        if lag is None:
+    def backward(action: Action, most: int) -> None:
+        if defer is None:
             row.append(action)
             return
         row.append(action._replace(kind="B"))
-        owed.append(action._replace(kind="W"))
-        if len(owed) > most_owed:
-            row.append(owed.popleft())
+        deferred.append(action._replace(kind="W"))
+        if len(deferred) > most:
+            row.append(deferred.popleft())
 
     steady = len(forwards) - ahead
     for f, b in zip(forwards[ahead:], backwards[:steady], strict=True):
         row.append(f)
-        backward(b, most_owed=lag or 0)
+        backward(b, most=defer or 0)
     for b in backwards[steady:]:
-        backward(b, most_owed=0)
-    return (*row, *owed)
+        backward(b, most=0)
+    return (*row, *deferred)
 
 
 def _straight(
@@ -72,16 +72,16 @@ def _straight(
     p: int,
     m: int,
     ahead: Callable[[int], int],
-    lag: Callable[[int], int] | None = None,
+    defer: Callable[[int], int] | None = None,
 ) -> Plan:
-    """One stage per rank and microbatches in order; only `ahead` and `lag`, by stage, differ."""
+    """One stage per rank and microbatches in order; only `ahead` and `defer`, by stage, differ."""
     p, m = sizes(p=p, m=m)
     rows = tuple(
         _weave(
             [Action("F", i, stage) for i in range(m)],
             [Action("BW", i, stage) for i in range(m)],
             ahead(stage),
-            lag(stage) if lag else None,
+            defer(stage) if defer else None,
         )
         for stage in range(p)
     )
@@ -125,8 +125,8 @@ def one_f_one_b(p: int, m: int) -> Plan:
 def zb_h1(p: int, m: int) -> Plan:
     """1F1B whose weight gradients wait: a third of the bubble is left.
 
-    Nothing downstream needs W. Stage s may owe s of them, which is exactly the room
-    that 1F1B leaves it below the first stage's memory: the peak stays at p
+    Nothing downstream needs W. Stage s defers up to s of them, which is exactly the
+    room that 1F1B leaves it below the first stage's memory: the peak stays at p
     activations on every stage. The third holds for equal durations.
 
     Qi et al. 2024, section 2.3.
@@ -140,15 +140,15 @@ def zb_h1(p: int, m: int) -> Plan:
         p,
         m,
         ahead=lambda stage: p - 1 - stage,
-        lag=lambda stage: stage,
+        defer=lambda stage: stage,
     )
 
 
 def zb_h2(p: int, m: int) -> Plan:
     """Twice the warm-up of ZB-H1: no bubble, for twice the memory.
 
-    Stage s runs 2 (p - 1 - s) forwards ahead and owes up to 2 s weight gradients,
-    so every stage peaks at 2 p - 1 activations. Measured from each stage's own
+    Stage s runs 2 (p - 1 - s) forwards ahead and defers up to 2 s weight
+    gradients, so every stage peaks at 2 p - 1 activations. Measured from each stage's own
     first action to its last, nobody waits when F, B and W take equally long and m
     is at least 2 p - 1.
 
@@ -159,7 +159,7 @@ def zb_h2(p: int, m: int) -> Plan:
         p,
         m,
         ahead=lambda stage: 2 * (p - 1 - stage),
-        lag=lambda stage: 2 * stage,
+        defer=lambda stage: 2 * stage,
     )
 
 
@@ -207,20 +207,20 @@ def _phases(
 ) -> Plan:
     """A V schedule from phases: (how often, the bar of steps to repeat), per rank.
 
-    A step (kind, leg) takes that leg's next microbatch; the step "W" pays the oldest weight
-    gradient owed. A schedule that needs `run_in` microbatches to get going is written for that
-    many, and those that do not exist are left out.
+    A step (kind, leg) takes that leg's next microbatch; the step "W" is that of the B that has
+    waited longest for its W. A schedule that needs `run_in` microbatches to get going is written
+    for that many, and those that do not exist are left out.
     """
     most = max(m, run_in)
 
     def row(rank: int) -> tuple[Action, ...]:
         stage = {DOWN: rank, UP: 2 * p - 1 - rank}
         done = {(way, leg): 0 for way in "FB" for leg in (DOWN, UP)}
-        actions, owed = [], deque()
+        actions, deferred = [], deque()
         for times, bar in phases(rank):
             for step in bar * times:
                 if step == "W":
-                    actions.append(owed.popleft())
+                    actions.append(deferred.popleft())
                     continue
                 kind, leg = step
                 way = kind[0]
@@ -228,8 +228,8 @@ def _phases(
                 done[way, leg] += 1
                 actions.append(action)
                 if kind == "B":
-                    owed.append(action._replace(kind="W"))
-        assert set(done.values()) == {most} and not owed
+                    deferred.append(action._replace(kind="W"))
+        assert set(done.values()) == {most} and not deferred
         return tuple(action for action in actions if action.microbatch < m)
 
     return Plan(name, p, m, 2, tuple(row(rank) for rank in range(p)), folded(p))

@@ -12,7 +12,7 @@ from math import copysign, floor, frexp, inf, isinf, isnan, ldexp, nan
 from statistics import NormalDist
 from typing import Any
 
-from weft.plan.arguments import plain, sizes
+from weft.plan.arguments import plain, whole
 
 FATES = "exact", "rounded", "subnormal", "zero", "overflow"
 
@@ -288,7 +288,7 @@ def bell(middle: float, spread: float, n: int = 1000) -> list[float]:
     middle, spread = _finite("middle", middle), _finite("spread", spread)
     if not spread > 0:
         raise ValueError(f"spread is {spread}, must be above 0")
-    (n,) = sizes(n=n)
+    n = whole("n", n)
     normal = NormalDist(middle, spread)
     return [2.0 ** normal.inv_cdf((i + 0.5) / n) for i in range(n)]
 

@@ -16,7 +16,7 @@ FP32 = FORMATS["fp32"]
 
 
 @dataclass(frozen=True)
-class Scale:
+class LossScale:
     """A loss scale and how many steps in a row have been clean.
 
     A step whose gradients are not all finite is skipped, and the scale backs off. After
@@ -24,7 +24,7 @@ class Scale:
     step in about `growth_interval` is lost to finding that out. Defaults and rounding, to fp32,
     are those of torch.amp.GradScaler; Micikevicius et al. 2018, section 3.2.
 
-    >>> scale = Scale(growth_interval=3)
+    >>> scale = LossScale(growth_interval=3)
     >>> [one.value for one in scale.walk([True, False, False, False, False])]
     [32768.0, 32768.0, 32768.0, 65536.0, 65536.0]
     """
@@ -53,7 +53,7 @@ class Scale:
                 f"{self.growth_interval}"
             )
 
-    def after(self, overflow: bool) -> "Scale":
+    def after(self, overflow: bool) -> "LossScale":
         """The scale of the next step; it never grows to infinity."""
         if overflow:
             fallen = FP32.round(self.value * self.backoff_factor)
@@ -63,7 +63,7 @@ class Scale:
         grown = FP32.round(self.value * self.growth_factor)
         return replace(self, value=self.value if isinf(grown) else grown, clean=0)
 
-    def walk(self, overflows: Iterable[bool]) -> list["Scale"]:
+    def walk(self, overflows: Iterable[bool]) -> list["LossScale"]:
         """The scale after each of these steps."""
         walked, scale = [], self
         for overflow in overflows:
@@ -74,7 +74,7 @@ class Scale:
     def against(self, largest: Iterable[float], top: float = FORMATS["fp16"].max) -> list[bool]:
         """Which steps are skipped, where `largest` is the largest gradient of each, unscaled.
 
-        >>> Scale(growth_interval=2).against([3.0] * 8)
+        >>> LossScale(growth_interval=2).against([3.0] * 8)
         [True, True, False, False, True, False, False, True]
         """
         skipped, scale = [], self

@@ -7,14 +7,14 @@ Matmuls and attention add up to what `ModelShape.flops` counts.
 
 from collections.abc import Mapping
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 from weft.plan.hardware import Chip
 from weft.plan.roofline.work import (
     BIAS,
     GELU,
     NOTHING,
     RESIDUAL,
-    Step,
+    ElementwiseOp,
     Work,
     attention,
     fused,
@@ -29,8 +29,8 @@ from weft.plan.shape import RECOMPUTE, ModelShape
 
 Parts = Mapping[str, Work]
 
-ACTIVATION = Step("gelu", sum(step.flops for step in GELU))
-GATE = Step("silu", 4), Step("product", 1, others=1)
+ACTIVATION = ElementwiseOp("gelu", sum(step.flops for step in GELU))
+GATE = ElementwiseOp("silu", 4), ElementwiseOp("product", 1, others=1)
 ADAM = Work(15, 28)  # a parameter: 3 fp32 numbers read and written, a gradient and a weight of 2
 
 
@@ -79,7 +79,7 @@ def layer(
     Attention looks at all T x T scores, as the papers count, and "flash" moves nothing twice.
     With `fuse` what follows a matmul element by element is one kernel; without, each step is.
     """
-    (batch,) = sizes(batch=batch)
+    batch = whole("batch", batch)
     T, D, heads = shape.seq, shape.width, (shape.heads, shape.key_width)
     rows, chain = batch * T, fused if fuse else unfused
     bias = [BIAS] if shape.bias else []

@@ -192,7 +192,7 @@ def layer_norm(rows: int, n: int, size: int) -> Work:
     return Work(7 * rows * n, 2 * (rows + 1) * n * size)
 
 
-class Step(NamedTuple):
+class ElementwiseOp(NamedTuple):
     """One operation on each element of what came before, with its FLOPs.
 
     `others` is how many further tensors it reads, `again` how often it reads what the whole
@@ -205,22 +205,24 @@ class Step(NamedTuple):
     again: int = 0
 
 
-BIAS, DROPOUT, RESIDUAL = Step("bias", 1), Step("dropout", 2, others=1), Step("add", 1, others=1)
+BIAS = ElementwiseOp("bias", 1)
+DROPOUT = ElementwiseOp("dropout", 2, others=1)
+RESIDUAL = ElementwiseOp("add", 1, others=1)
 # x (1 + tanh(b (x + a x^3))) / 2, one operation of an array library at a time.
 GELU = (
-    Step("cube", 2),
-    Step("times a", 1),
-    Step("plus x", 1, again=1),
-    Step("times b", 1),
-    Step("tanh", 1),
-    Step("plus one", 1),
-    Step("times x", 1, again=1),
-    Step("halve", 1),
+    ElementwiseOp("cube", 2),
+    ElementwiseOp("times a", 1),
+    ElementwiseOp("plus x", 1, again=1),
+    ElementwiseOp("times b", 1),
+    ElementwiseOp("tanh", 1),
+    ElementwiseOp("plus one", 1),
+    ElementwiseOp("times x", 1, again=1),
+    ElementwiseOp("halve", 1),
 )
 CHAINS = MappingProxyType({"gelu": GELU, "bias-dropout-add": (BIAS, DROPOUT, RESIDUAL)})
 
 
-def unfused(n: int, size: int, steps: Sequence[Step]) -> Work:
+def unfused(n: int, size: int, steps: Sequence[ElementwiseOp]) -> Work:
     """Each step a kernel of its own: all that is handed on goes through memory.
 
     Of k steps each reads n elements and writes n, besides what it reads of other
@@ -230,7 +232,7 @@ def unfused(n: int, size: int, steps: Sequence[Step]) -> Work:
     return _elementwise(n, size, steps, moved)
 
 
-def fused(n: int, size: int, steps: Sequence[Step]) -> Work:
+def fused(n: int, size: int, steps: Sequence[ElementwiseOp]) -> Work:
     """All steps in one kernel: n elements in, n out, and the other tensors.
 
     The FLOPs are those of `unfused`: fusing raises the intensity and nothing else.
@@ -241,7 +243,7 @@ def fused(n: int, size: int, steps: Sequence[Step]) -> Work:
     return _elementwise(n, size, steps, 2 + sum(step.others for step in steps))
 
 
-def in_kernels(n: int, size: int, steps: Sequence[Step], kernels: int) -> Work:
+def in_kernels(n: int, size: int, steps: Sequence[ElementwiseOp], kernels: int) -> Work:
     """A chain of steps in so many kernels one after another, the earlier ones a step longer.
 
     Every cut costs 2 n elements, written and read back, and n more for a step behind the first
@@ -259,7 +261,7 @@ def in_kernels(n: int, size: int, steps: Sequence[Step], kernels: int) -> Work:
     return work
 
 
-def _elementwise(n: int, size: int, steps: Sequence[Step], moved: int) -> Work:
+def _elementwise(n: int, size: int, steps: Sequence[ElementwiseOp], moved: int) -> Work:
     n, size = sizes(n=n, size=size)
     if not steps:
         raise ValueError("steps is empty, must hold at least one step")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 
 RECOMPUTE = ("none", "selective", "full")
 
@@ -113,7 +113,7 @@ class ModelShape:
         "selective" charges 12 B T^2 D for recomputing what cost 4 B T^2 D forward. We follow it,
         since the utilizations they print are made with it; `recomputed` counts what is done.
         """
-        (batch,) = sizes(batch=batch)
+        batch = whole("batch", batch)
         if recompute not in RECOMPUTE:
             raise ValueError(f"recompute is {recompute!r}, must be one of {', '.join(RECOMPUTE)}")
         tokens = batch * self.seq
@@ -139,7 +139,7 @@ def utilization(flops: float, seconds: float, peak: float, chips: int = 1) -> fl
     >>> f"{utilization(shape.flops(batch=4), seconds=1.10, peak=312e12, chips=8):.1%}"
     '41.7%'
     """
-    (chips,) = sizes(chips=chips)
+    chips = whole("chips", chips)
     return flops / (seconds * peak * chips)
 
 
@@ -152,7 +152,7 @@ def days(params: float, tokens: float, rate: float, chips: int = 1) -> float:
     >>> round(days(175e9, tokens=300e9, rate=140e12, chips=1024))
     34
     """
-    (chips,) = sizes(chips=chips)
+    chips = whole("chips", chips)
     return 8 * params * tokens / (rate * chips) / 86400
 
 

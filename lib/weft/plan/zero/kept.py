@@ -9,7 +9,7 @@ the next is gathered. weft.plan.zero.overlap keeps the same rule in time.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import sizes, whole
 from weft.plan.precision import RECIPES
 from weft.plan.zero.stages import checked_buckets, checked_stage, share
 
@@ -55,16 +55,16 @@ def alive(
     Alive(weights=28, gradients=28, optimizer=168, passing=126)
     """
     stage = checked_stage(stage)
-    (microbatches,) = sizes(microbatches=microbatches)
+    microbatches = whole("microbatches", microbatches)
     weight, gradient, state = _bytes(recipe)
-    whole = checked_buckets(buckets)
-    mine = [len(share(numel, n, rank)) for numel in whole]
+    buckets = checked_buckets(buckets)
+    mine = [len(share(numel, n, rank)) for numel in buckets]
     shared = sum(mine)
     return Alive(
-        weights=weight * (shared if stage == 3 else sum(whole)),
-        gradients=gradient * (shared if stage >= 2 else sum(whole)),
-        optimizer=state * (shared if stage >= 1 else sum(whole)),
-        passing=_passing(stage, whole, mine, weight, gradient, microbatches > 1),
+        weights=weight * (shared if stage == 3 else sum(buckets)),
+        gradients=gradient * (shared if stage >= 2 else sum(buckets)),
+        optimizer=state * (shared if stage >= 1 else sum(buckets)),
+        passing=_passing(stage, buckets, mine, weight, gradient, microbatches > 1),
     )
 
 
@@ -105,4 +105,4 @@ def _bytes(recipe: str | Sequence[int]) -> tuple[int, int, int]:
         raise ValueError(f"recipe is {recipe!r}, must be {allowed}")
     weight, gradient, state = recipe
     weight, gradient = sizes(weight=weight, gradient=gradient)
-    return weight, gradient, sizes(state=state)[0] if state else 0
+    return weight, gradient, whole("state", state) if state else 0

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from weft.plan.arguments import plain, sizes, totals
-from weft.plan.collectives import pieces, ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from weft.plan.arguments import plain, sizes, total, whole
+from weft.plan.collectives import chunks, ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from weft.plan.collectives import sent as ring_sent
 from weft.plan.memory import STAGES
 
@@ -46,7 +46,7 @@ def calls(stage: int, microbatches: int = 1) -> tuple[Call, ...]:
     reduce_scatter gradients backward
     """
     stage = checked_stage(stage)
-    (microbatches,) = sizes(microbatches=microbatches)
+    microbatches = whole("microbatches", microbatches)
     reduce = Call("reduce_scatter", "gradients", "backward")
     update = Call("all_gather", "weights", "step")
     if stage == 0:
@@ -86,7 +86,7 @@ def sent(
     total: Counter[str] = Counter()
     for call in calls(stage, microbatches):
         steps = RINGS[call.op](n)
-        elements = sum(ring_sent(steps, pieces(numel, n))[rank] for numel in buckets)
+        elements = sum(ring_sent(steps, chunks(numel, n))[rank] for numel in buckets)
         total[call.op] += elements * size[call.what.removesuffix("s")]
     return dict(total)
 
@@ -98,7 +98,7 @@ def share(numel: int, n: int, rank: int) -> range:
     [range(0, 3), range(3, 6), range(6, 9), range(9, 11)]
     """
     n, rank = _seat(n, rank)
-    cut = pieces(numel, n)
+    cut = chunks(numel, n)
     start = sum(cut[:rank])
     return range(start, start + cut[rank])
 
@@ -137,7 +137,7 @@ def checked_stage(stage: int) -> int:
 
 
 def _seat(n: int, rank: int) -> tuple[int, int]:
-    (n,), rank = sizes(n=n), plain(rank)
+    n, rank = whole("n", n), plain(rank)
     if type(rank) is not int or rank not in range(n):
         raise ValueError(f"rank is {rank!r}, must be a whole number from 0 to {n - 1}")
     return n, rank
@@ -148,4 +148,4 @@ def checked_buckets(numels: Sequence[int]) -> tuple[int, ...]:
     numels = plain(numels)
     if not len(numels):
         raise ValueError("buckets is empty, must have the elements of one parameter at least")
-    return tuple(totals(elements=numel)[0] for numel in numels)
+    return tuple(total("elements", numel) for numel in numels)

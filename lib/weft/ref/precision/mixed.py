@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from weft.plan.precision import FORMATS, Scale
+from weft.plan.precision import FORMATS, LossScale
 
 STATE = "master", "exp_avg", "exp_avg_sq", "step"  # what MasterAdam keeps, by torch's names
 
@@ -18,7 +18,7 @@ class LossScaler:
     """Multiplies the loss, divides the gradients, and skips steps whose gradients overflowed.
 
     Each optimizer may be unscaled once and stepped once between two updates. torch's methods,
-    defaults and states; the walk of the scale itself is weft.plan.precision.scale.Scale.
+    defaults and states; the walk of the scale itself is weft.plan.precision.scale.LossScale.
 
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)   # only where gradients are looked at or clipped
@@ -39,7 +39,7 @@ class LossScaler:
         enabled: bool = True,
     ):
         start = FORMATS["fp32"].round(_positive("init_scale", init_scale))
-        self._scale = Scale(start, 0, growth_factor, backoff_factor, growth_interval)
+        self._scale = LossScale(start, 0, growth_factor, backoff_factor, growth_interval)
         self._enabled = enabled
         self._scaled = False
         self._overflow: dict[int, bool] = {}  # by the optimizer's id, since the last update
@@ -176,7 +176,7 @@ class LossScaler:
         missing = [name for name in names if name not in state_dict]
         if missing:
             raise ValueError(f"state_dict lacks {', '.join(missing)}, must be an enabled scaler's")
-        self._scale = Scale(*(state_dict[name] for name in names))
+        self._scale = LossScale(*(state_dict[name] for name in names))
 
 
 def _positive(name: str, value: float) -> float:

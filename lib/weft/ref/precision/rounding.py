@@ -5,7 +5,7 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 from weft.plan.precision import FORMATS, Format, delayed
 
 FORMAT = {
@@ -87,7 +87,7 @@ class Delayed:
             raise ValueError(
                 f"amax_compute_algo is {amax_compute_algo!r}, must be one of max, most_recent"
             )
-        (length,) = sizes(amax_history_len=amax_history_len)
+        length = whole("amax_history_len", amax_history_len)
         self.format, self.dtype, self.margin = _format(dtype), dtype, margin
         self.recent = amax_compute_algo == "most_recent"
         self.history: deque[float] = deque(maxlen=length)

@@ -1,6 +1,6 @@
 """Collectives made of sends and receives: the plan's steps, executed by real ranks."""
 
-from weft.run.collectives.checks import seat
+from weft.run.collectives.checks import group_rank_size
 from weft.run.collectives.execute import (
     ALGORITHMS,
     Group,
@@ -19,7 +19,7 @@ __all__ = [
     "all_reduce",
     "all_to_all",
     "broadcast",
+    "group_rank_size",
     "reduce_scatter",
     "run",
-    "seat",
 ]

@@ -18,7 +18,7 @@ OPERATIONS = {  # what a combination leaves in its first argument
 }
 
 
-def seat(world: World | dist.ProcessGroup) -> tuple[dist.ProcessGroup, int, int]:
+def group_rank_size(world: World | dist.ProcessGroup) -> tuple[dist.ProcessGroup, int, int]:
     """The group to talk to, this process's rank in it, and its size."""
     if isinstance(world, World):
         return world.group(), world.rank, world.size

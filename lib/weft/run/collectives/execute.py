@@ -8,14 +8,14 @@ Every rank of a group calls the same function with tensors of the same dtype and
 """
 
 from collections.abc import Callable, MutableMapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from weft.plan import collectives as plan
-from weft.plan.collectives import Send, Steps, pieces
+from weft.plan.collectives import Send, Steps, chunks
 from weft.run.collectives.checks import (
     OPERATIONS,
     agree,
@@ -23,7 +23,7 @@ from weft.run.collectives.checks import (
     check_root,
     check_rows,
     check_tensor,
-    seat,
+    group_rank_size,
     splits,
 )
 from weft.run.world import World
@@ -45,14 +45,14 @@ def run(
     op: str = "sum",
     fresh: bool = False,
 ) -> None:
-    """Execute this rank's part of some steps on the pieces that it holds or gets.
+    """Execute this rank's part of some steps on the chunks that it holds or gets.
 
-    `held` has a flat tensor for each of these pieces. What comes is written there,
-    or combined with what is there; with `fresh` a combined piece is a new tensor in
+    `held` has a flat tensor for each of these chunks. What comes is written there,
+    or combined with what is there; with `fresh` a combined chunk is a new tensor in
     `held`, and the old one stays as it was. A step begins when the one before it is
-    over for this rank, so a buffer for each piece that is coming is all it takes.
+    over for this rank, so a buffer for each chunk that is coming is all it takes.
     """
-    group, rank, _ = seat(world)
+    group, rank, _ = group_rank_size(world)
     combine = OPERATIONS[op]
     for coming, going in _mine(steps, rank):
         _take(coming, _exchange(coming, going, held, group), held, combine, fresh)
@@ -96,8 +96,8 @@ def _exchange(
         *((dist.isend, s.chunk, s.target, held[s.chunk]) for s in going),
     ]
     messages = [
-        dist.P2POp(call, _bytes(tensor), group=group, group_peer=peer, tag=piece)
-        for call, piece, peer, tensor in calls
+        dist.P2POp(call, _bytes(tensor), group=group, group_peer=peer, tag=chunk)
+        for call, chunk, peer, tensor in calls
         if tensor.numel()
     ]
     for work in dist.batch_isend_irecv(messages) if messages else ():
@@ -118,14 +118,14 @@ def all_reduce(
     steps for an all-reduce such as `hierarchical_all_reduce(nodes, local)`. With `check` the ranks
     first tell each other what they were given, and all raise ValueError if it differs.
     """
-    group, _, n = seat(world)
+    group, _, n = group_rank_size(world)
     check_tensor("tensor", tensor)
     check_operation(op, tensor)
     steps = _chosen(algorithm, n)
     if check:
         agree(group, tensor, (tuple(tensor.shape), op, len(steps)))
     flat = tensor.detach().contiguous().view(-1)  # a copy, where it was not
-    held = dict(enumerate(flat.split(pieces(flat.numel(), steps.pieces))))
+    held = dict(enumerate(flat.split(chunks(flat.numel(), steps.chunks))))
     run(steps, held, world, op)
     if op == "mean":
         flat /= n
@@ -140,7 +140,7 @@ def reduce_scatter(tensor: Tensor, world: Group, op: str = "sum", check: bool = 
     The rows are cut as torch.tensor_split cuts them, so they need not divide; the tensor itself
     stays as it is. A rank sends all but its own part, once.
     """
-    group, rank, n = seat(world)
+    group, rank, n = group_rank_size(world)
     check_tensor("tensor", tensor, rows=True)
     check_operation(op, tensor)
     if check:
@@ -159,7 +159,7 @@ def all_gather(
 
     `rows` says how many rows each rank brings, where they are not all as many as here.
     """
-    group, rank, n = seat(world)
+    group, rank, n = group_rank_size(world)
     check_tensor("tensor", tensor, rows=True)
     rows = check_rows("rows", rows, n, tensor.shape[0], own=rank)
     if check:
@@ -184,7 +184,7 @@ def all_to_all(
     `send` are the rows for each rank, `receive` those from each; None cuts evenly. Nothing that
     a rank keeps for itself is sent.
     """
-    group, rank, n = seat(world)
+    group, rank, n = group_rank_size(world)
     check_tensor("tensor", tensor, rows=True)
     send, receive = splits(tensor, send, receive, n, rank)
     if check:
@@ -206,7 +206,7 @@ def broadcast(
     It passes along a chain in `parts` parts, so that all links work at the same time. None is 1
     for two ranks, where there is one link only, and else 8.
     """
-    group, _, n = seat(world)
+    group, _, n = group_rank_size(world)
     check_tensor("tensor", tensor)
     root = check_root(root, n)
     parts = (1 if n <= 2 else 8) if parts is None else parts
@@ -214,13 +214,13 @@ def broadcast(
         agree(group, tensor, (tuple(tensor.shape), root, parts))
     steps = plan.broadcast(n, root, parts)
     flat = tensor.detach().contiguous().view(-1)
-    run(steps, dict(enumerate(flat.split(pieces(flat.numel(), parts)))), world)
+    run(steps, dict(enumerate(flat.split(chunks(flat.numel(), parts)))), world)
     if flat.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(flat.view_as(tensor))
     return tensor
 
 
-_made = cache(lambda make, n: make(n))  # the same steps object each time, which _mine knows
+_made = cache(lambda make, n: make(n))  # the same object each time, which _mine finds at once
 
 
 def _chosen(algorithm: str | Steps, n: int) -> Steps:
@@ -238,16 +238,14 @@ def _chosen(algorithm: str | Steps, n: int) -> Steps:
     return _made(ALGORITHMS[algorithm], n)
 
 
+@lru_cache(maxsize=64)
 def _mine(steps: Steps, rank: int) -> list[tuple[list[Send], list[Send]]]:
-    """What this rank gets and what it sends, in the steps that concern it; found once."""
-    known = steps.__dict__.setdefault("_by_rank", {})
-    if rank not in known:
-        rows = (
-            ([s for s in step if s.target == rank], [s for s in step if s.source == rank])
-            for step in steps
-        )
-        known[rank] = [row for row in rows if any(row)]
-    return known[rank]
+    """What this rank gets and what it sends, in the steps that concern it."""
+    rows = (
+        ([s for s in step if s.target == rank], [s for s in step if s.source == rank])
+        for step in steps
+    )
+    return [row for row in rows if any(row)]
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.adam import adam
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 from weft.run.offload.buffers import padded
 from weft.run.offload.memory import Memory
 from weft.run.offload.store import Store
@@ -287,7 +287,7 @@ def _piece(piece: int | None, store: Store | Memory, most: int) -> int:
     if piece is None:
         fits = PIECE if budget is None else min(PIECE, budget // (6 * ROWS * most))
         return fits // WHOLE * WHOLE
-    (piece,) = sizes(piece=piece)
+    piece = whole("piece", piece)
     if piece % WHOLE:
         raise ValueError(f"piece is {piece} elements, must be a multiple of {WHOLE}")
     if budget is not None and 3 * padded(ROWS * most * piece) > budget:

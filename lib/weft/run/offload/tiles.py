@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.plan.arguments import sizes
-from weft.plan.collectives import pieces
+from weft.plan.collectives import chunks
 
 
 class TiledLinear(nn.Module):
@@ -35,7 +35,7 @@ class TiledLinear(nn.Module):
             raise ValueError(f"tiles is {tiles}, must be at most out_features, {out_features}")
         bound = self.in_features**-0.5  # nn.Linear's start, whatever the tiles are
         self.tiles = nn.ModuleList()
-        for rows in pieces(self.out_features, tiles):
+        for rows in chunks(self.out_features, tiles):
             self.tiles.append(nn.Linear(in_features, rows, bias, device, dtype))
             for weight in self.tiles[-1].parameters():
                 nn.init.uniform_(weight, -bound, bound)
@@ -51,7 +51,7 @@ class TiledLinear(nn.Module):
     @torch.no_grad()
     def take(self, weight: Tensor, bias: Tensor | None) -> None:
         """Make these the weights: [out, in] and [out], each tile its rows."""
-        counts = pieces(self.out_features, len(self.tiles))
+        counts = chunks(self.out_features, len(self.tiles))
         rows = weight.split(counts)
         ends = [None] * len(counts) if bias is None else bias.split(counts)
         for tile, row, end in zip(self.tiles, rows, ends, strict=True):

@@ -1,12 +1,12 @@
 """One executor for every pipeline schedule."""
 
-from weft.run.pipeline.clock import Cpu, Unit, Wall, durations
+from weft.run.pipeline.clock import Cpu, GivenCosts, Wall, durations
 from weft.run.pipeline.execute import Pipeline, run
 
 __all__ = [
     "Cpu",
+    "GivenCosts",
     "Pipeline",
-    "Unit",
     "Wall",
     "durations",
     "run",

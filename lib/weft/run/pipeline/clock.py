@@ -111,7 +111,7 @@ class Logical:
         raise NotImplementedError
 
 
-class Unit(Logical):
+class GivenCosts(Logical):
     """Every F, B and W costs what you say: a measured timeline that equals the simulated one.
 
     `f`, `b`, `w` and `c` are those of `weft.plan.simulate.simulate`. What is measured is then

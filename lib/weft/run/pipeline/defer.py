@@ -1,4 +1,4 @@
-"""Weight gradients put off: the backward of a linear layer in two parts, B now and W later.
+"""Deferred weight gradients: the backward of a linear layer in two parts, B now and W later.
 
 Autograd computes a layer's input gradient and its weight gradient in one go. The first is what
 the previous stage waits for; the second nobody waits for, and a zero-bubble schedule puts it
@@ -15,18 +15,18 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-Owed = list[tuple[nn.Linear, Tensor, Tensor]]
+Deferred = list[tuple[nn.Linear, Tensor, Tensor]]
 
 
-class Deferred:
-    """While entered, every plain nn.Linear of `modules` can leave its weight gradient in `owed`.
+class WeightGradientStore:
+    """While entered, every plain nn.Linear of `modules` can defer its weight gradient.
 
-    Set `active` before a forward that a B and a W will follow. Set `owed` to a fresh list before
-    the B, and hand that list to `pay` when its W comes.
-    The gradients then land in .grad as autograd's would, added to what is there; a frozen weight
-    gets none, and a weight that two layers share gets both parts. All other parameters
-    (embeddings, norms, subclasses of nn.Linear, weights with hooks, anything under autocast) get
-    their gradient in the backward itself.
+    Set `active` before a forward that a B and a W will follow. Set `deferred` to a fresh list
+    before the B, and hand that list to `weight_gradients` when its W comes. The gradients then
+    land in .grad as autograd's would, added to what is there; a frozen weight gets none, and a
+    weight that two layers share gets both parts. All other parameters (embeddings, norms,
+    subclasses of nn.Linear, weights with hooks, anything under autocast) get their gradient in the
+    backward itself.
 
     Qi et al. 2024, section 2; their implementation calls it the weight-gradient store.
     """
@@ -40,9 +40,9 @@ class Deferred:
             if type(part) is nn.Linear and "forward" not in vars(part)
         ]
         self.active = True
-        self.owed: Owed = []
+        self.deferred: Deferred = []
 
-    def __enter__(self) -> "Deferred":
+    def __enter__(self) -> "WeightGradientStore":
         for layer in self._layers:
             layer.forward = partial(_forward, self, layer)
         return self
@@ -53,10 +53,10 @@ class Deferred:
 
 
 @torch.no_grad()
-def pay(owed: Owed) -> None:
-    """Turn what a backward left behind into gradients of weights and biases."""
-    while owed:
-        layer, x, grad = owed.pop()
+def weight_gradients(deferred: Deferred) -> None:
+    """Compute the gradients of weights and biases that a backward has deferred."""
+    while deferred:
+        layer, x, grad = deferred.pop()
         x, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
         weight, bias = layer.weight, layer.bias
         if weight.requires_grad:
@@ -69,7 +69,7 @@ def pay(owed: Owed) -> None:
             bias.grad = total if bias.grad is None else bias.grad.add_(total)
 
 
-def _forward(store: Deferred, layer: nn.Linear, x: Tensor) -> Tensor:
+def _forward(store: WeightGradientStore, layer: nn.Linear, x: Tensor) -> Tensor:
     weight, bias = layer.weight, layer.bias
     trains = weight.requires_grad or (bias is not None and bias.requires_grad)
     hooked = _hooked(weight) or (bias is not None and _hooked(bias))
@@ -95,5 +95,5 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
-        ctx.store.owed.append((ctx.layer, x, grad))
+        ctx.store.deferred.append((ctx.layer, x, grad))
         return grad @ weight if ctx.needs_input_grad[0] else None, None, None, None, None

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-class Entry:
+class StageEntry:
     """A tensor `x` from another stage, on its way into this one.
 
     `enter` gives the tensor to compute with: the same data, without a copy. `gradient`, after the

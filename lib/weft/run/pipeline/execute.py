@@ -27,8 +27,8 @@ from weft.run.pipeline.checks import (
     check_output,
 )
 from weft.run.pipeline.clock import Clock, Wall
-from weft.run.pipeline.defer import Deferred, pay
-from weft.run.pipeline.entry import Entry
+from weft.run.pipeline.defer import WeightGradientStore, weight_gradients
+from weft.run.pipeline.entry import StageEntry
 from weft.run.pipeline.messages import DTYPES, Messages, everyones, hoist
 from weft.run.world import World
 
@@ -93,9 +93,10 @@ class Pipeline:
             [a for a in row if self._blocking or a.kind in COMPUTE] for row in lowered.rows
         ]
         self._messages = Messages(lowered, world, self.clock)
-        self._deferred = Deferred(stages) if plan.splits else None
+        self._store = WeightGradientStore(stages) if plan.splits else None
         self._split = {a[1:] for a in self._row if a.kind == "B"}
         self._seed = None
+        self._loss_dtypes: dict[tuple, torch.dtype] = {}  # for each form of input
 
     def step(self, microbatches: Sequence[Pair]) -> tuple[Tensor, Timeline]:
         """Forward and backward of all microbatches, as `run` says; stages keep their settings."""
@@ -103,15 +104,19 @@ class Pipeline:
         self._microbatches = microbatches
         self._made: dict[tuple, tuple] = {}  # what has been made and not yet passed on
         self._alive: dict[tuple[int, int], tuple] = {}  # (stage, microbatch): entry and output
-        self._owed: dict[tuple[int, int], list] = {}
+        self._deferred: dict[tuple[int, int], list] = {}
         self._losses: list[Tensor] = []
         self._stamps: list = []
-        known = self._messages.begin((microbatches[0][0].shape, microbatches[0][0].dtype))
+        form = microbatches[0][0].shape, microbatches[0][0].dtype
+        known = self._messages.begin(form)
         self.clock.begin(self.plan, self.world)
-        with torch.inference_mode(False), torch.enable_grad(), self._deferred or nullcontext():
+        with torch.inference_mode(False), torch.enable_grad(), self._store or nullcontext():
             self._play(self._early if known else self._row)
         self._messages.finish()
-        return self._gather()
+        if not known:
+            self._loss_dtypes[form] = self._loss_dtype()
+        mean, timeline = self._gather()
+        return mean.to(self.world.device, self._loss_dtypes[form]), timeline
 
     def _play(self, row: Sequence[Action]) -> None:
         """The inner loop: a rank does what its row says."""
@@ -140,7 +145,7 @@ class Pipeline:
         if kind == "F":
             made = self._forward(stage, microbatch, tensor)
         elif kind == "W":
-            made = pay(self._owed.pop((stage, microbatch)))
+            made = weight_gradients(self._deferred.pop((stage, microbatch)))
         else:
             made = self._backward(kind, stage, microbatch, tensor)
         self._stamps.append(self.clock.stop(action))
@@ -149,11 +154,11 @@ class Pipeline:
 
     def _forward(self, stage: int, microbatch: int, x: Tensor | None) -> Tensor | None:
         data, target = self._microbatches[microbatch]
-        entry = None if x is None else Entry(x)
+        entry = None if x is None else StageEntry(x)
         x = entry.enter() if entry else data.to(self.world.device)
         trains = x.requires_grad or any(w.requires_grad for w in self.stages[stage].parameters())
-        if self._deferred:
-            self._deferred.active = (microbatch, stage) in self._split
+        if self._store:
+            self._store.active = (microbatch, stage) in self._split
         y = self.stages[stage](x)
         check_output(stage, y)
         last = stage == self.plan.stages - 1
@@ -179,10 +184,10 @@ class Pipeline:
                 self._seed = torch.full_like(y, 1 / self.plan.m)
             grad = self._seed
         if kind == "B":
-            self._deferred.active = True  # for what is recomputed in the backward
-            self._deferred.owed = self._owed[stage, microbatch] = []
-        elif self._deferred:
-            self._deferred.active = False
+            self._store.active = True  # for what is recomputed in the backward
+            self._store.deferred = self._deferred[stage, microbatch] = []
+        elif self._store:
+            self._store.active = False
         if y.requires_grad:
             torch.autograd.backward(y, grad)
         return entry.gradient if entry else None
@@ -207,22 +212,27 @@ class Pipeline:
             if action.kind in RECEIVES:
                 self._made[action.message] = tensor, None
 
+    def _loss_dtype(self) -> torch.dtype:
+        """The dtype of the loss, which the rank of the last stage tells the others."""
+        mine = DTYPES.index(self._losses[0].dtype) if self._losses else 0
+        return DTYPES[everyones(torch.tensor([mine]), self.world)[self.plan.ranks[-1]].item()]
+
     def _gather(self) -> tuple[Tensor, Timeline]:
-        """The loss and everybody's times to everybody, in one message of a size known before."""
-        plan, world = self.plan, self.world
-        mine = [0.0, 0.0, *self.clock.seconds(self._stamps)]
-        if self._losses:
-            total = torch.stack(self._losses).double().sum().item()
-            mine[:2] = total / plan.m, DTYPES.index(self._losses[0].dtype)
-        mine += [0.0] * (2 + 2 * max(map(len, self._shown)) - len(mine))
-        table = everyones(torch.tensor(mine, dtype=torch.float64), world)
-        (loss, dtype) = table[plan.ranks[-1], :2].tolist()
+        """The mean loss, in float64, and the timeline: a row of numbers from each rank to each.
+
+        A row is a loss, which counts on the rank of the last stage, and the rank's times.
+        """
+        plan = self.plan
+        loss = torch.stack(self._losses).double().mean().item() if self._losses else 0.0
+        times = self.clock.seconds(self._stamps)
+        times += [0.0] * (2 * max(map(len, self._shown)) - len(times))
+        table = everyones(torch.tensor([loss, *times], dtype=torch.float64), self.world)
+        losses, times = table[:, 0], table[:, 1:]
         if not self.clock.logical:
-            table -= table[:, 2].min()
+            times = times - times[:, 0].min()
         spans = []
-        for rank, (row, times) in enumerate(zip(self._shown, table.tolist(), strict=True)):
-            spans += map(Span._make, zip(repeat(rank), row, times[2::2], times[3::2]))
+        for rank, (row, stamps) in enumerate(zip(self._shown, times.tolist(), strict=True)):
+            spans += map(Span._make, zip(repeat(rank), row, stamps[0::2], stamps[1::2]))
         if self._blocking:
             spans.sort(key=lambda span: (span.rank, span.start, span.end))
-        loss = torch.tensor(loss, dtype=DTYPES[int(dtype)], device=world.device)
-        return loss, Timeline(plan, tuple(spans))
+        return losses[plan.ranks[-1]], Timeline(plan, tuple(spans))

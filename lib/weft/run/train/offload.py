@@ -20,30 +20,19 @@ from torch import Tensor, nn
 
 from weft.meter import live
 from weft.nn.transformer import Block, Config, Embedding, Head, loss
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 from weft.run.offload import Store, Streamed
-from weft.run.train.aloud import Lines, Report
-from weft.run.train.options import decoder, training_parser
-from weft.run.train.text import read_text, windows
+from weft.run.train.training import Training, command, shared, training_parser
 
 MIB = 2**20
 M_MMAP_THRESHOLD = -3  # as malloc.h has it
 COPIES = 4  # numbers kept for each weight: itself, its gradient, its two moments
 
-
-@dataclass(frozen=True)
-class Task:
-    """What is trained, on what, how often: `batch` windows of `config.seq` bytes a step."""
-
-    config: Config
-    steps: int = 4
-    batch: int = 2
-    rate: float = 1e-3
-    seed: int = 0
+Report = Callable[[int, float], None]  # what is done with a step and its loss
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OffloadOutcome:
     """Losses in nats per byte, seconds of each step, and bytes: kept, moved, at the most alive.
 
     `resident` is by how much the process grew, `alive` what torch's operations made and kept at
@@ -68,42 +57,34 @@ def layers(config: Config) -> Iterator[nn.Module]:
     yield Head(config)
 
 
-def batches(task: Task, text: bytes) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each step bytes and the bytes that follow, [B, T] each."""
-    found = windows(text, task.config.seq, (task.batch,), task.seed)
-    for _ in range(task.steps):
-        window = next(found)
-        yield window[:, :-1], window[:, 1:]
-
-
-def in_memory(task: Task, text: bytes, report: Report) -> Outcome:
-    """As usual: all of it at hand."""
+def in_memory(training: Training, text: bytes, report: Report) -> OffloadOutcome:
+    """Train with weights, gradients and moments all in memory."""
     with peaks() as peak:
-        torch.manual_seed(task.seed)
-        model = nn.Sequential(*layers(task.config))
-        optimizer = torch.optim.Adam(model.parameters(), lr=task.rate, fused=True)
+        torch.manual_seed(training.seed)
+        model = nn.Sequential(*layers(training.config))
+        optimizer = torch.optim.Adam(model.parameters(), lr=training.rate, fused=True)
         count = sum(weight.numel() for weight in model.parameters())
 
         def step() -> None:
             optimizer.step()
             optimizer.zero_grad()
 
-        losses, seconds = run(model, step, batches(task, text), report)
-    return Outcome(losses, seconds, COPIES * 4 * count, **peak)
+        losses, seconds = run(model, step, training.batches(text), report)
+    return OffloadOutcome(losses, seconds, COPIES * 4 * count, **peak)
 
 
-def streamed(task: Task, text: bytes, store: Store, report: Report) -> Outcome:
-    """Through a store, a layer at a time."""
+def streamed(training: Training, text: bytes, store: Store, report: Report) -> OffloadOutcome:
+    """Train through a store, which has the states on a disk, a layer at a time."""
     with peaks() as peak:
-        torch.manual_seed(task.seed)
-        model = Streamed(layers(task.config), store, lr=task.rate)
+        torch.manual_seed(training.seed)
+        model = Streamed(layers(training.config), store, lr=training.rate)
         before = store.read_bytes, store.written_bytes
-        losses, seconds = run(model, model.step, batches(task, text), report)
+        losses, seconds = run(model, model.step, training.batches(text), report)
     count = sum(store.read(name).numel() for name in store if name.endswith(".weights"))
     read = store.read_bytes - before[0] - 4 * count  # without those that were just counted
     written = store.written_bytes - before[1]
     moved = {"held": store.peak, "read": read, "written": written}
-    return Outcome(losses, seconds, COPIES * 4 * count, **peak, **moved)
+    return OffloadOutcome(losses, seconds, COPIES * 4 * count, **peak, **moved)
 
 
 def run(
@@ -167,23 +148,25 @@ def resident(peak: bool = False) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`weft run offload …`: train, print losses as they come, and what was read and written."""
-    options = _parser().parse_args(argv)
-    task, text = _task(options), read_text(options.text)
-    next(batches(task, text))
+    return command(argv, _parser(), _training, _run, _show)
+
+
+def _run(training: Training, text: bytes, options: argparse.Namespace) -> OffloadOutcome:
     give_back_large_blocks()
-    told = (lambda *_: None) if options.json else Lines(task.steps)
+    report = (lambda *_: None) if options.json else training.report
     if options.in_memory:
-        outcome = in_memory(task, text, told)
-    else:
-        budget = sizes(budget=options.budget)[0] * MIB
-        with tempfile.TemporaryDirectory(dir=options.folder, prefix="weft-") as folder:
-            with Store(folder, budget=budget, threads=options.threads) as store:
-                outcome = streamed(task, text, store, told)
+        return in_memory(training, text, report)
+    budget = whole("budget", options.budget) * MIB
+    with tempfile.TemporaryDirectory(dir=options.folder, prefix="weft-") as folder:
+        with Store(folder, budget=budget, threads=options.threads) as store:
+            return streamed(training, text, store, report)
+
+
+def _show(outcome: OffloadOutcome, options: argparse.Namespace) -> None:
     print(json.dumps(asdict(outcome)) if options.json else _summary(outcome, options))
-    return 0
 
 
-def _summary(outcome: Outcome, options: argparse.Namespace) -> str:
+def _summary(outcome: OffloadOutcome, options: argparse.Namespace) -> str:
     lines = [f"states: {outcome.states / MIB:,.0f} MiB of weights, gradients and moments, in fp32"]
     if not options.in_memory:
         steps = len(outcome.losses)
@@ -214,15 +197,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _task(options: argparse.Namespace) -> Task:
+def _training(options: argparse.Namespace) -> Training:
     """What the options ask for."""
-    for name in ("steps", "batch"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name} is {getattr(options, name)}, must be at least 1")
     if options.folder and not options.folder.is_dir():
         raise ValueError(f"--folder is {options.folder}, must be a folder that is there")
-    keys = ("steps", "batch", "rate", "seed")
-    return Task(decoder(options), **{key: getattr(options, key) for key in keys})
+    return Training(**shared(options))
 
 
 if __name__ == "__main__":

@@ -6,61 +6,49 @@ is one of them: `torchrun --nproc-per-node 4 -m weft run pipeline`.
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from weft.nn.transformer import Config, loss, stages
+from weft.nn.transformer import loss, stages
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.schedule import Plan
 from weft.plan.simulate import Timeline
-from weft.run.pipeline import Cpu, Pipeline, Unit, Wall
-from weft.run.train.aloud import Lines, Report, listening, reporting
-from weft.run.train.options import decoder, training_parser
-from weft.run.train.text import read_text, windows
-from weft.run.world import World, launch
+from weft.run.pipeline import Cpu, GivenCosts, Pipeline, Wall
+from weft.run.train.training import Training, add_ranks, command, on_ranks, shared, training_parser
+from weft.run.world import World
 
-CLOCKS = {"wall": Wall, "cpu": Cpu, "unit": Unit}
+Picture = Callable[[Timeline], str]
+CLOCKS = {"wall": Wall, "cpu": Cpu, "unit": GivenCosts}
 
 
-@dataclass(frozen=True)
-class Training:
-    """All that a rank needs to know: the model, the plan, the batches, the optimizer.
+@dataclass(frozen=True, kw_only=True)
+class PipelineTraining(Training):
+    """A training through a pipeline: a plan whose microbatches have `batch` windows each.
 
-    A step takes `microbatches` of `batch` windows of `config.seq` bytes from random places of
-    the text; `rate` is AdamW's learning rate.
+    The optimizer is AdamW; `clock` is one of CLOCKS.
     """
 
-    config: Config
     plan: Plan
-    steps: int = 20
-    batch: int = 4
-    rate: float = 1e-3
-    seed: int = 0
     clock: str = "wall"
 
+    @property
+    def ranks(self) -> int:
+        return self.plan.p
 
-def batches(training: Training, text: bytes) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """For each step the m pairs (bytes, the bytes that follow), [B, T] each; the same everywhere.
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.plan.m, self.batch
 
-    Raises ValueError where the text is shorter than one window.
+
+def train(world: World, training: PipelineTraining, text: bytes) -> tuple[list[float], Timeline]:
+    """One rank's part: the loss of every step, nats per byte, and the timeline of the last.
+
+    Rank 0 prints the losses.
     """
-    shape, T = (training.plan.m, training.batch), training.config.seq
-    for windows_mBT in islice(windows(text, T, shape, training.seed), training.steps):
-        yield [(window[:, :-1], window[:, 1:]) for window in windows_mBT]
-
-
-def train(
-    world: World,
-    training: Training,
-    text: bytes,
-    report: Report | None = None,
-) -> tuple[list[float], Timeline]:
-    """One rank's part: the loss of every step, nats per byte, and the timeline of the last."""
     torch.manual_seed(training.seed)
     plan = training.plan
     model = stages(training.config, plan.stages)
@@ -70,66 +58,47 @@ def train(
     )
     pipeline = Pipeline(plan, mine, loss, world, CLOCKS[training.clock]())
     losses = []
-    for step, microbatches in enumerate(batches(training, text)):
+    for step, (tokens_mBT, following_mBT) in enumerate(training.batches(text)):
         optimizer.zero_grad()
-        mean, timeline = pipeline.step(microbatches)
+        mean, timeline = pipeline.step(list(zip(tokens_mBT, following_mBT, strict=True)))
         optimizer.step()
         losses.append(mean.item())
-        if report and world.rank == 0:
-            report(step, losses[-1])
+        if world.rank == 0:
+            training.report(step, losses[-1])
     return losses, timeline
 
 
 # --- the command ----------------------------------------------------------------------------------
 
 
-def main(
-    argv: Sequence[str] | None = None, picture: Callable[[Timeline], str] | None = None
-) -> int:
+def main(argv: Sequence[str] | None = None, picture: Picture | None = None) -> int:
     """`weft run pipeline …`: train, print losses as they come, show the last step if asked.
 
     `picture` is what draws that step, `weft.draw.pipeline.text` on the command line.
     """
-    options = _parser().parse_args(argv)
-    training, text = _training(options), read_text(options.text)
-    next(batches(training, text))  # a text that is too short is better found out here
-    lines = Lines(training.steps)
-    with listening(lines) as door:
-        arguments = training, text, door
-        results = launch(_train_aloud, training.plan.p, *arguments, timeout=options.timeout)
-    if not lines.shown:  # one of torchrun's processes, and not the first
-        return 0
-    timeline = results[0][1]
-    if options.timeline and picture:
-        print(picture(timeline))
-    if options.trace:
-        unit = 1e-3 if options.clock == "unit" else 1.0
-        options.trace.write_text(json.dumps(timeline.to_perfetto(unit)) + "\n")
-        print(f"written: {options.trace}")
-    return 0
+    given, show = partial(_training, picture=picture), partial(_show, picture=picture)
+    return command(argv, _parser(), given, partial(on_ranks, train), show)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = training_parser(
         "weft run pipeline", __doc__.splitlines()[0], per="microbatch", layers=8
     )
+    add_ranks(parser, 4, metavar="P")
     add = parser.add_argument
     add("--schedule", choices=sorted(SCHEDULES), default="one_f_one_b", help="(%(default)s)")
-    add("--ranks", type=int, default=4, metavar="P", help="(%(default)s)")
     add("--microbatches", type=int, default=8, metavar="M", help="(%(default)s)")
     add("--virtual", type=int, metavar="V", help="stages per rank of interleaved (2)")
     add("--clock", choices=CLOCKS, default="wall", help="what times are measured by (%(default)s)")
     add("--timeline", action="store_true", help="draw the last step as it was measured")
     add("--trace", type=Path, metavar="FILE", help="write the last step for ui.perfetto.dev")
-    add("--timeout", type=float, default=3600.0, help="seconds until it is ended (%(default)s)")
     return parser
 
 
-def _training(options: argparse.Namespace) -> Training:
+def _training(options: argparse.Namespace, picture: Picture | None) -> PipelineTraining:
     """What the options ask for; whatever is wrong with them comes out before a rank starts."""
-    for name in ("steps", "batch"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name} is {getattr(options, name)}, must be at least 1")
+    if options.timeline and not picture:
+        raise ValueError("--timeline is for `weft run pipeline`, or give main a picture to draw by")
     if options.trace and not options.trace.parent.is_dir():
         raise ValueError(f"--trace is {options.trace}, must be a file in a folder that is there")
     sizes = [options.ranks, options.microbatches]
@@ -138,19 +107,22 @@ def _training(options: argparse.Namespace) -> Training:
             raise ValueError(f"--virtual is for interleaved, {options.schedule} takes none")
         sizes.append(options.virtual)
     plan = SCHEDULES[options.schedule](*sizes)
-    config = decoder(options)
-    if plan.stages > config.layers:
+    training = PipelineTraining(**shared(options), plan=plan, clock=options.clock)
+    if plan.stages > training.config.layers:
         raise ValueError(
-            f"--layers is {config.layers}, must be at least {plan.stages}, "
+            f"--layers is {training.config.layers}, must be at least {plan.stages}, "
             f"one block for each of the {plan.v} stages of {plan.p} ranks"
         )
-    keys = ("steps", "batch", "rate", "seed", "clock")
-    return Training(config, plan, **{key: getattr(options, key) for key in keys})
+    return training
 
 
-def _train_aloud(world: World, training: Training, text: bytes, door: str):
-    """`train`, with rank 0 reporting every loss at the door."""
-    if world.rank:
-        return train(world, training, text)
-    with reporting(door) as report:
-        return train(world, training, text, report)
+def _show(
+    outcome: tuple[list[float], Timeline], options: argparse.Namespace, picture: Picture | None
+) -> None:
+    timeline = outcome[1]
+    if options.timeline:
+        print(picture(timeline))
+    if options.trace:
+        unit = 1e-3 if options.clock == "unit" else 1.0
+        options.trace.write_text(json.dumps(timeline.to_perfetto(unit)) + "\n")
+        print(f"written: {options.trace}")

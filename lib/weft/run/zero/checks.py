@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import whole
 from weft.ref.precision import LossScaler
 from weft.run.world import World
 
@@ -17,7 +17,7 @@ Named = tuple[str, nn.Parameter]
 
 def check_how(bucket: int, dtype: torch.dtype | None, scaler: LossScaler | None) -> int:
     """The bucket's elements; ValueError for what no model fits."""
-    (bucket,) = sizes(bucket=bucket)
+    bucket = whole("bucket", bucket)
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, must be one of {', '.join(map(str, DTYPES))}")
     if scaler is not None and not isinstance(scaler, LossScaler):

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from weft.meter.mode import meters
-from weft.plan.collectives import Steps, pieces
+from weft.plan.collectives import Steps, chunks
 from weft.plan.zero import RINGS
 from weft.run.collectives import run
 
@@ -51,7 +51,7 @@ class Lane:
     def ring(self, op: str, row: Tensor) -> None:
         """A collective on a row, in place; its pieces are as `share` deals out."""
         n = self.group.size()
-        held = dict(enumerate(row.split(pieces(row.numel(), n))))
+        held = dict(enumerate(row.split(chunks(row.numel(), n))))
         run(_steps(op, n), held, self.group)
 
 

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from weft.plan.zero import bucketed, share
 from weft.ref.precision import LossScaler
-from weft.run.collectives import Group, broadcast, seat
+from weft.run.collectives import Group, broadcast, group_rank_size
 from weft.run.zero.buckets import Bucket, Named, Piece
 from weft.run.zero.checks import (
     check_gradient,
@@ -58,7 +58,7 @@ class DataParallel:
         scaler: LossScaler | None = None,
         unused: bool = False,
     ):
-        group, self.rank, self.n = seat(world)
+        group, self.rank, self.n = group_rank_size(world)
         bucket = check_how(bucket, dtype, scaler)
         named = trained(module, world)
         check_same(module, (self.stage, bucket, dtype, unused), group)

@@ -6,20 +6,20 @@ from math import inf
 
 from weft.plan.pipeline.schedules import gpipe, looped, one_f_one_b, zb_h1, zb_h2
 from weft.plan.pipeline.search.limits import least
-from weft.plan.pipeline.search.policies import Taste, play
-from weft.plan.pipeline.search.task import Task, task
+from weft.plan.pipeline.search.policies import SearchPolicy, play
+from weft.plan.pipeline.search.task import SearchTask, task
 from weft.plan.schedule import Action, Plan
 from weft.plan.simulate import Duration, Timeline, simulate
 
-Words = tuple[str, ...]
+Orders = tuple[str, ...]  # of each rank, its actions in order, such as "FFBFBWBWW"
 Score = tuple[float, float]
 Progress = Callable[[float, float], None]
 Report = Callable[[int, float], None]  # the step, and the share of it that is done
 
 SLOPES = (1, 1.5, 2, 2.5, 3, inf)  # forwards ahead per rank below: 1 as in 1F1B, 2 as in ZB-H2
 PATIENCE = ((0, 0), (0, 1), (1, 1), (inf, inf))  # early and late, in shares of the bound's idle
-CLIMBS = 3  # from how many of the best tastes to climb on
-EFFORT = 500_000  # actions simulated while moving letters, at the most
+CLIMBS = 3  # from how many of the best policies to climb on
+EFFORT = 500_000  # actions simulated while moving actions, at the most
 
 
 def search(
@@ -59,12 +59,12 @@ def search(
             progress(step + share, 3)
 
     goal = least(given) + given.rounding
-    tried = {words: _score(given, words) for words in _starts(given)}
+    tried = {orders: _score(given, orders) for orders in _starts(given)}
     tried |= _play_all(given, goal, report)
     best = min(tried, key=tried.__getitem__)
     report(2, 0)
     if tried[best][0] > goal:
-        best = _move_letters(given, best, goal, report)
+        best = _move_actions(given, best, goal, report)
     report(2, 1)
     return simulate(_plan(given, best), given.f, given.b, given.w, given.c)
 
@@ -89,45 +89,45 @@ def bound(
     return (cost - max(given.work)) / cost if cost else 0.0
 
 
-# --- first: start from what is known, and play with every taste --------------------------------
+# --- first: start from what is known, and play with every policy -------------------------------
 
 
-def _starts(given: Task) -> Iterator[Words]:
+def _starts(given: SearchTask) -> Iterator[Orders]:
     """The named schedules that fit, with every BW split: its B then sends its gradient earlier."""
     for schedule in (gpipe, one_f_one_b, zb_h1, zb_h2):
         rows = schedule(given.p, given.m).rows
-        words = tuple("".join(action.kind for action in row) for row in rows)
-        if all(given.fits(rank, word) for rank, word in enumerate(words)):
-            yield words
+        orders = tuple("".join(action.kind for action in row) for row in rows)
+        if all(given.fits(rank, order) for rank, order in enumerate(orders)):
+            yield orders
 
 
-def _play_all(given: Task, goal: float, report: Report) -> dict[Words, Score]:
-    """Words by the rules, for every combination of choices, then for the best ones' neighbours."""
-    tried: dict[Words, Score] = {}
-    scores: dict[Taste, Score] = {}
+def _play_all(given: SearchTask, goal: float, report: Report) -> dict[Orders, Score]:
+    """Orders by the rules under every policy, then under the neighbours of the best ones."""
+    tried: dict[Orders, Score] = {}
+    scores: dict[SearchPolicy, Score] = {}
 
-    def score(taste: Taste) -> Score:
-        if taste not in scores:
-            words = play(given, taste)
-            scores[taste] = tried[words] = _score(given, words)
-        return scores[taste]
+    def score(policy: SearchPolicy) -> Score:
+        if policy not in scores:
+            orders = play(given, policy)
+            scores[policy] = tried[orders] = _score(given, orders)
+        return scores[policy]
 
-    tastes = list(_tastes(given))
-    for number, taste in enumerate(tastes):
-        report(0, number / len(tastes))
-        if score(taste)[0] <= goal:
+    policies = list(_policies(given))
+    for number, policy in enumerate(policies):
+        report(0, number / len(policies))
+        if score(policy)[0] <= goal:
             return tried
-    for number, taste in enumerate(sorted(scores, key=scores.__getitem__)[:CLIMBS]):
+    for number, policy in enumerate(sorted(scores, key=scores.__getitem__)[:CLIMBS]):
         report(1, number / CLIMBS)
         while True:
-            better = min(_neighbours(given, taste), key=score)
-            if not score(better) < score(taste) or score(taste)[0] <= goal:
+            better = min(_neighbours(given, policy), key=score)
+            if not score(better) < score(policy) or score(policy)[0] <= goal:
                 break
-            taste = better
+            policy = better
     return tried
 
 
-def _tastes(given: Task) -> Iterator[Taste]:
+def _policies(given: SearchTask) -> Iterator[SearchPolicy]:
     """How far to run ahead, what to prefer, and how much of the bound's idle time to spend when."""
     spare = [least(given) - work for work in given.work]
     for prefers, (early, late), slope, extra in product(
@@ -135,7 +135,7 @@ def _tastes(given: Task) -> Iterator[Taste]:
     ):
         below = range(given.p - 1, -1, -1)
         ahead = (int(min(given.m, extra + (slope * n if n else 0))) for n in below)
-        yield Taste(
+        yield SearchPolicy(
             tuple(ahead),
             prefers,
             tuple(early * idle if early else 0.0 for idle in spare),
@@ -143,45 +143,45 @@ def _tastes(given: Task) -> Iterator[Taste]:
         )
 
 
-def _neighbours(given: Task, taste: Taste) -> Iterable[Taste]:
-    """The same taste with one rank running ahead a little more or less."""
+def _neighbours(given: SearchTask, policy: SearchPolicy) -> Iterable[SearchPolicy]:
+    """The same policy with one rank running ahead a little more or less."""
     for rank, step in product(range(given.p), (-2, -1, 1, 2)):
-        ahead = list(taste.ahead)
+        ahead = list(policy.ahead)
         ahead[rank] = min(given.m, max(1, ahead[rank] + step))
-        yield Taste(tuple(ahead), taste.prefers, taste.early, taste.late)
+        yield SearchPolicy(tuple(ahead), policy.prefers, policy.early, policy.late)
 
 
-# --- then: move letters -----------------------------------------------------------------------
+# --- then: move actions -----------------------------------------------------------------------
 
 
-def _move_letters(given: Task, words: Words, goal: float, report: Report) -> Words:
-    """Move single letters by one or two places while the score falls."""
-    score, left = _score(given, words), EFFORT
+def _move_actions(given: SearchTask, orders: Orders, goal: float, report: Report) -> Orders:
+    """Move single actions by one or two places while the score falls."""
+    score, left = _score(given, orders), EFFORT
     length, moved = 3 * given.m, True
     while moved and score[0] > goal:
         moved = False
         report(2, 1 - left / EFFORT)
         for rank, i, step in product(range(given.p), range(length), (1, -1, 2, -2)):
-            word, j = words[rank], i + step
-            if not 0 <= j < length or word[i] == word[j]:
+            order, j = orders[rank], i + step
+            if not 0 <= j < length or order[i] == order[j]:
                 continue
-            rest = word[:i] + word[i + 1 :]
-            changed = rest[:j] + word[i] + rest[j:]
+            rest = order[:i] + order[i + 1 :]
+            changed = rest[:j] + order[i] + rest[j:]
             if not given.fits(rank, changed):
                 continue
-            other = (*words[:rank], changed, *words[rank + 1 :])
+            other = (*orders[:rank], changed, *orders[rank + 1 :])
             left -= given.p * length
             if (new := _score(given, other)) < score:
-                words, score, moved = other, new, True
+                orders, score, moved = other, new, True
             if left < 0:
-                return words
-    return words
+                return orders
+    return orders
 
 
-def _score(given: Task, words: Words) -> Score:
+def _score(given: SearchTask, orders: Orders) -> Score:
     """What to make small: first the paper's cost, then how late all the messages are.
 
-    The clock of `simulate`, on words alone because it is read thousands of times. (inf, inf)
+    The clock of `simulate`, on orders alone because it is read thousands of times. (inf, inf)
     where ranks wait for one another in a circle.
     """
     p, rounding = given.p, given.rounding
@@ -191,13 +191,13 @@ def _score(given: Task, words: Words) -> Score:
     awake = list(reversed(range(p)))
     while awake:
         rank = awake.pop()
-        word, now, begun = words[rank], clock[rank], at[rank]
+        order, now, begun = orders[rank], clock[rank], at[rank]
         inbox = {"F": sent["F"][rank], "B": sent["B"][rank + 1]}
         outbox = {"F": sent["F"][rank + 1], "B": sent["B"][rank]}
         cost = {"F": given.f[rank], "B": given.b[rank], "W": given.w[rank]}
         i = begun
-        for i in range(begun, len(word)):
-            kind = word[i]
+        for i in range(begun, len(order)):
+            kind = order[i]
             if kind == "W":
                 now += cost["W"]
                 continue
@@ -213,22 +213,22 @@ def _score(given: Task, words: Words) -> Score:
                 inbox["B"].append(now)
             lateness += now
         else:
-            i = len(word)
+            i = len(order)
         at[rank], clock[rank] = i, now
         if i > begun:
             awake += [other for other in (rank - 1, rank + 1) if 0 <= other < p]
-    if any(i < len(word) for i, word in zip(at, words, strict=True)):
+    if any(i < len(order) for i, order in zip(at, orders, strict=True)):
         return inf, inf
     cost = max(end - start for end, start in zip(clock, first, strict=True))
     return round(cost / rounding) * rounding if rounding else cost, lateness
 
 
-def _plan(given: Task, words: Words) -> Plan:
+def _plan(given: SearchTask, orders: Orders) -> Plan:
     rows = []
-    for stage, word in enumerate(words):
+    for stage, order in enumerate(orders):
         done = {"F": 0, "B": 0, "W": 0}
         row = []
-        for kind in word:
+        for kind in order:
             row.append(Action(kind, done[kind], stage))
             done[kind] += 1
         rows.append(tuple(row))

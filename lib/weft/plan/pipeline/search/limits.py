@@ -2,10 +2,10 @@
 
 from math import ceil
 
-from weft.plan.pipeline.search.task import Task
+from weft.plan.pipeline.search.task import SearchTask
 
 
-def least(task: Task) -> float:
+def least(task: SearchTask) -> float:
     """A time that max over ranks of (last end - first start) cannot be below.
 
     Rank i works from its first forward until its last weight gradient. In between,
@@ -24,13 +24,13 @@ def least(task: Task) -> float:
     return best
 
 
-def _round_trip(task: Task, rank: int) -> float:
+def _round_trip(task: SearchTask, rank: int) -> float:
     """From the start of a forward on a rank to the end of its backward, when nobody waits."""
     hops = 2 * (task.p - 1 - rank)
     return sum(task.f[rank:]) + sum(task.b[rank:]) + hops * task.c
 
 
-def _alone(task: Task, rank: int) -> float:
+def _alone(task: SearchTask, rank: int) -> float:
     """What a rank needs by itself: its work, and the wait for its first gradient.
 
     Until that gradient comes there is nothing to do but the forwards that memory allows.
@@ -42,7 +42,7 @@ def _alone(task: Task, rank: int) -> float:
     return max(task.work[rank] + max(0.0, wait), area)
 
 
-def _last_backward(task: Task, rank: int) -> float:
+def _last_backward(task: SearchTask, rank: int) -> float:
     """From a rank's first start to the end of its last backward, at the least."""
     m, f, b, w = task.m, task.f[rank], task.b[rank], task.w[rank]
     limit, trip = task.memory[rank], _round_trip(task, rank)
@@ -51,13 +51,13 @@ def _last_backward(task: Task, rank: int) -> float:
     if m > limit:  # then some backward comes before the last forward, and after a round trip
         rest = min((x - 1) * b + y * w for x, y in before)
         last_forward = max(last_forward, trip + (m - limit) * f + rest)
-    owed = w if task.kept == 1 else 0.0  # a whole activation is free only after its W
-    rounds = ceil(m / limit) * (trip + owed) - owed
+    release = w if task.kept == 1 else 0.0  # a whole activation is released only by its W
+    rounds = ceil(m / limit) * (trip + release) - release
     must = min(y for _, y in before)
     return max(last_forward + trip - f, m * (f + b) + must * w, rounds)
 
 
-def _before_last_forward(task: Task, rank: int) -> list[tuple[int, int]]:
+def _before_last_forward(task: SearchTask, rank: int) -> list[tuple[int, int]]:
     """The (backwards, weight gradients) that leave room for the last forward.
 
     Holding m - x whole activations and the kept part of x - y must not exceed the memory.

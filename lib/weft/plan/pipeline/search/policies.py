@@ -1,15 +1,15 @@
-"""Rules that run a pipeline by the clock: whoever is free takes the best thing that is there."""
+"""List scheduling: by the clock, each rank that is free takes the action that the rules prefer."""
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
-from weft.plan.pipeline.search.task import Task
+from weft.plan.pipeline.search.task import SearchTask
 
 
 @dataclass(frozen=True)
-class Taste:
-    """What the rules leave open.
+class SearchPolicy:
+    """The choices that the rules leave open.
 
     `ahead`: by rank, the most forwards it may be ahead of its backwards. `prefers`: "F", "B", or
     "turns" where both could run. `early`, `late`: how long a rank may stand idle, by rank, rather
@@ -24,7 +24,9 @@ class Taste:
 
 @dataclass
 class _Rank:
-    word: list[str] = field(default_factory=list)
+    """What a rank has done, what has come for it, and until when it is busy."""
+
+    order: list[str] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=lambda: {"F": 0, "B": 0, "W": 0})
     inbox: dict[str, list[float]] = field(default_factory=lambda: {"F": [], "B": []})
     free: float = 0.0
@@ -32,8 +34,8 @@ class _Rank:
     last: str = "B"
 
 
-def play(task: Task, taste: Taste) -> tuple[str, ...]:
-    """The word that each rank runs when all follow the rules.
+def play(task: SearchTask, policy: SearchPolicy) -> tuple[str, ...]:
+    """The order in which each rank acts when all follow the rules.
 
     Every message makes its receiver look again, and so does the end of each action. A rank that
     has anything to do does it, or waits for a message that is on its way, so all of them finish.
@@ -47,13 +49,13 @@ def play(task: Task, taste: Taste) -> tuple[str, ...]:
         rank = ranks[number]
         if now < rank.free or rank.done["W"] == task.m:
             continue
-        kind, start = _choose(task, taste, number, rank, now)
+        kind, start = _choose(task, policy, number, rank, now)
         if kind is None:
             continue
-        if rank.word:
+        if rank.order:
             rank.idle += start - rank.free
         rank.free = start + cost[kind][number]
-        rank.word.append(kind)
+        rank.order.append(kind)
         rank.done[kind] += 1
         heappush(events, (rank.free, number))
         if kind == "W":
@@ -65,22 +67,22 @@ def play(task: Task, taste: Taste) -> tuple[str, ...]:
         elif target >= 0:
             ranks[target].inbox[kind].append(rank.free + task.c)
             heappush(events, (rank.free + task.c, target))
-    return tuple("".join(rank.word) for rank in ranks)
+    return tuple("".join(rank.order) for rank in ranks)
 
 
 def _choose(
-    task: Task, taste: Taste, number: int, rank: _Rank, now: float
+    task: SearchTask, policy: SearchPolicy, number: int, rank: _Rank, now: float
 ) -> tuple[str | None, float]:
     """What a free rank does now and from when; None if it had better wait."""
     done, soon = rank.done, now + task.rounding
     forward = backward = inf
-    allowed = done["F"] - done["B"] < taste.ahead[number]
+    allowed = done["F"] - done["B"] < policy.ahead[number]
     fits = task.held(done) + 1 <= task.memory[number] + 1e-9
     if done["F"] < len(rank.inbox["F"]) and allowed and fits:
         forward = rank.inbox["F"][done["F"]]
     if done["B"] < len(rank.inbox["B"]):
         backward = rank.inbox["B"][done["B"]]
-    turn = taste.prefers == "B" or (taste.prefers == "turns" and rank.last == "F")
+    turn = policy.prefers == "B" or (policy.prefers == "turns" and rank.last == "F")
     if backward <= soon and (turn or forward > soon):
         return "B", max(now, backward)
     if forward <= soon:
@@ -89,13 +91,13 @@ def _choose(
     if done["B"] > done["W"]:
         delays = gap < task.w[number] - task.rounding
         spent = rank.idle + gap - task.rounding
-        if not delays or spent > _patience(task, taste, number, done):
+        if not delays or spent > _patience(task, policy, number, done):
             return "W", now
     return None, now
 
 
-def _patience(task: Task, taste: Taste, number: int, done: dict[str, int]) -> float:
+def _patience(task: SearchTask, policy: SearchPolicy, number: int, done: dict[str, int]) -> float:
     """How much idle time a rank may have had by now; one W's worth is saved for its last B."""
     if done["F"] < task.m:
-        return taste.early[number]
-    return taste.late[number] - (task.w[number] if done["B"] < task.m - 1 else 0.0)
+        return policy.early[number]
+    return policy.late[number] - (task.w[number] if done["B"] < task.m - 1 else 0.0)

@@ -10,11 +10,11 @@ from weft.plan.simulate import Duration, check_duration, costs
 
 
 @dataclass(frozen=True)
-class Task:
+class SearchTask:
     """Sizes, durations by stage, the hop, and how many activations each rank may hold.
 
     One stage per rank. All microbatches are alike, so a rank may as well take them in order, and
-    its schedule is a word: m times F, m times B and m times W, such as "FFBFBWBWW".
+    its schedule is an order of m times F, m times B and m times W, such as "FFBFBWBWW".
     """
 
     p: int
@@ -36,10 +36,10 @@ class Task:
         """Differences in time below this are those of floating point."""
         return 1e-9 * sum(self.work)
 
-    def fits(self, rank: int, word: Sequence[str]) -> bool:
-        """Whether a word is in an order that can be run and stays within the rank's memory."""
+    def fits(self, rank: int, order: Sequence[str]) -> bool:
+        """Whether a rank can run an order, and stays within the rank's memory."""
         done = {"F": 0, "B": 0, "W": 0}
-        for kind in word:
+        for kind in order:
             done[kind] += 1
             if not done["F"] >= done["B"] >= done["W"]:
                 return False
@@ -61,7 +61,7 @@ def task(
     c: float,
     memory: int | Sequence[int] | None,
     kept: float,
-) -> Task:
+) -> SearchTask:
     """Spread what is given over the stages; ValueError names what cannot be."""
     p, m = sizes(p=p, m=m)
     cost = costs(one_f_one_b(p, 1), f, b, w)
@@ -77,4 +77,4 @@ def task(
     kept = plain(kept)
     if not isinstance(kept, int | float) or not 0 <= kept <= 1:
         raise ValueError(f"kept is {kept!r}, must be a share from 0 to 1")
-    return Task(p, m, *(tuple(cost[kind]) for kind in "FBW"), float(c), limits, float(kept))
+    return SearchTask(p, m, *(tuple(cost[kind]) for kind in "FBW"), float(c), limits, float(kept))

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from weft.plan.arguments import counts
+from weft.plan.arguments import whole
 from weft.run.zero.checkpoint import files as files
 from weft.run.zero.checkpoint import state as state
 from weft.run.zero.checkpoint.parts import LoadParts, ReadFiles, SaveParts, WriteFiles
@@ -46,7 +46,7 @@ def save(folder: str | Path, zero: DataParallel, step: int, extra: Any = None) -
     finds; what was left lying goes with the next save. An OSError names the file,
     ValueError what does not fit.
     """
-    (step,), folder, group = counts(step=step), Path(folder), zero.update.group
+    step, folder, group = whole("step", step, least=0), Path(folder), zero.update.group
     said = {"step": step, "extra": _first(group, lambda: _plain("extra", extra))}
     said |= _settings(zero)
     parts = _each(group, lambda: state.collected(zero))

@@ -9,11 +9,11 @@ FAILS = [
 
 def run_ring(rank, n, tensor, exchange):
     result, each = tensor.clone(), len(tensor) // n
-    pieces = [result[i * each : (i + 1) * each] for i in range(n)]
+    chunks = [result[i * each : (i + 1) * each] for i in range(n)]
     for step in range(n - 1):
-        coming = pieces[(rank - 2 - step) % n]
-        coming += exchange(pieces[(rank - 1 - step) % n], each)
+        coming = chunks[(rank - 2 - step) % n]
+        coming += exchange(chunks[(rank - 1 - step) % n], each)
     for step in range(n - 1):
-        coming = pieces[(rank - 1 - step) % n]
-        coming.copy_(exchange(pieces[(rank - step) % n], each))
+        coming = chunks[(rank - 1 - step) % n]
+        coming.copy_(exchange(chunks[(rank - step) % n], each))
     return result
