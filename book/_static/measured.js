@@ -35,24 +35,40 @@
     return null;
   }
 
-  // As draw/measured/curves.py's value_words: three digits and a prefix.
-  function prefixed(value, unit) {
-    const steps = unit === "s" && value < 0.9995
-      ? [[1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]]
-      : [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
-    const [factor, prefix] = unit === "1"
-      ? [1, ""]
-      : (steps.find(([step]) => value >= 0.9995 * step) ?? steps[steps.length - 1]);
-    const digits = Number((value / factor).toPrecision(3));
-    if (unit === "1/s") return `${Number(value.toPrecision(3))} per s`;
-    return unit === "1" ? String(digits) : `${digits} ${prefix}${unit}`;
+  // As weft.plan.units writes numbers: three digits, and a prefix for seconds, bytes and FLOPs.
+  const LARGE = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+  const SMALL = [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
+  const RAISED = { "-": "⁻", ..."⁰¹²³⁴⁵⁶⁷⁸⁹" };
+
+  function grouped(value, decimals = 0) {
+    const digits = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+    return value.toLocaleString("en-US", digits);
+  }
+
+  function amount(value) {
+    const rounded = Number(value.toPrecision(3));
+    const size = Math.abs(rounded);
+    if (!size || (size >= 1e-4 && size < 1000)) return String(rounded);
+    if (size >= 1000 && size < 1e15) return grouped(value);
+    const [mantissa, exponent] = value.toExponential(2).split("e");
+    const raised = String(Number(exponent)).replace(/./g, (digit) => RAISED[digit]);
+    return `${Number(mantissa)} × 10${raised}`;
+  }
+
+  function quantity(value, unit) {
+    if (unit === "1") return amount(value);
+    if (unit === "1/s") return `${amount(value)} per s`;
+    const most = Math.abs(value) || (unit === "s" ? 1 : 0);
+    const large = /^(B|B\/s|FLOP.*)$/.test(unit) ? LARGE : [[1, ""]];
+    const prefixes = unit === "s" ? SMALL : large;
+    const [size, prefix] = prefixes.find(([least]) => most >= 0.9995 * least) ?? prefixes.at(-1);
+    return `${amount(value / size)} ${prefix}${unit}`;
   }
 
   function printed(value, unit, spec) {
-    if (spec === "si" || (!spec && /^(B|FLOP)/.test(unit))) return prefixed(value, unit);
-    const digits = /^,?\.(\d+)f$/.exec(spec);
-    let text = digits ? value.toFixed(Number(digits[1])) : String(Number(value.toPrecision(3)));
-    if (!digits && Math.abs(value) >= 1000) text = value.toFixed(0);
+    const [, comma, decimals] = /^(,?)\.(\d+)f$/.exec(spec) ?? [];
+    if (decimals === undefined) return quantity(value, unit);
+    const text = comma ? grouped(value, Number(decimals)) : value.toFixed(Number(decimals));
     return unit === "1" ? text : `${text} ${unit}`;
   }
 

@@ -11,11 +11,11 @@ from weft.draw.attention.orders import orders_svg
 from weft.draw.attention.tiles import tiles_svg
 from weft.draw.attention.traffic import MEMORIES, moved, smooth, traffic_svg
 from weft.draw.figure import measure
-from weft.draw.roofline import si
 from weft.explore import attention as explore
 from weft.plan.attention import tiling as plan
 from weft.plan.attention.warps import shared
 from weft.plan.attention.work import operations
+from weft.plan.units import quantity
 
 FORWARD, AT_WORK = "#56B4E9", "#F0E442"
 CASES = [  # T, S, tile_q, tile_k
@@ -140,9 +140,9 @@ def test_the_line_through_the_tiles_is_the_order_of_visits(causal):
         for point, (x, y) in zip(points, centres, strict=True):
             assert point == pytest.approx((x + dx, y + dy), abs=0.02)
         read, written = plan.traffic(*sizes, order, causal)
-        assert f"reads {si(read, 'B')}, writes {si(written, 'B')}" in words(panel)
+        assert f"reads {quantity(read, 'B')}, writes {quantity(written, 'B')}" in words(panel)
         passed = shared(*sizes, 3, "k" if order == "fa1" else "q", causal).exchanged
-        assert f"exchange {si(passed, 'B') if passed else 'nothing'}" in words(panel)
+        assert f"exchange {quantity(passed, 'B') if passed else 'nothing'}" in words(panel)
     assert "exchange nothing" not in words(panels[0])
 
 
@@ -164,7 +164,7 @@ def test_points_are_exact_counts_and_lines_the_closed_form(N, d, causal):
     slope = (ends[1][1] - ends[0][1]) / (heights[1] - heights[0])
     for (name, m), (x, y, count) in points.items():
         exact = moved(N, d, 2, m, names[name], causal)
-        assert count == si(exact, "B")
+        assert count == quantity(exact, "B")
         assert x == pytest.approx(x0 + (x1 - x0) * math.log(m / m0) / math.log(m1 / m0), abs=0.1)
         assert y == pytest.approx(ends[0][1] + slope * (math.log(exact) - heights[0]), abs=0.1)
         # A tile is a multiple of 16, at worst little more than half of the line's; never more.
@@ -240,7 +240,7 @@ def test_the_tile_slider_gives_the_counted_numbers(T, S, tile_q, tile_k, mask):
     assert f" {plan.scores_seen(T, S, tile_q, tile_k, causal)} scores are computed" in line
     for order in ("fa2", "naive"):
         count = sum(plan.traffic(T, S, 64, 64, 2, tile_q, tile_k, order, causal))
-        assert si(count, "B") in line
+        assert quantity(count, "B") in line
     assert ("cut by the diagonal" in line) == causal
 
 
@@ -263,10 +263,10 @@ def test_the_order_slider_counts_what_else_it_costs(mask):
     assert picture is not None
     for order, split in (("fa1", "k"), ("fa2", "q")):
         work = operations(640, 896, 64, 64, 64, 128, order, causal)
-        assert f"{si(work.exponentials + work.other, 'FLOP')} besides" in line
+        assert f"{quantity(work.exponentials + work.other, 'FLOP')} besides" in line
         passed = shared(640, 896, 64, 64, 2, 64, 128, 8, split, causal)
-        assert f"read {si(passed.operands, 'B')} of tiles" in line
-        assert f"exchange {si(passed.exchanged, 'B') if split == 'k' else 'nothing'}" in line
+        assert f"read {quantity(passed.operands, 'B')} of tiles" in line
+        assert f"exchange {quantity(passed.exchanged, 'B') if split == 'k' else 'nothing'}" in line
 
 
 def test_the_memory_slider_sets_the_orders_side_by_side():
@@ -274,7 +274,7 @@ def test_the_memory_slider_sets_the_orders_side_by_side():
     flash, naive = (moved(8192, 128, 2, 228, order) for order in ("fa2", "naive"))
     assert picture is not None
     assert "tiles of {} queries and {} keys".format(*plan.tiles(228 * 1024, 128, 128, 2)) in line
-    assert si(flash, "B") in line and si(naive, "B") in line
+    assert quantity(flash, "B") in line and quantity(naive, "B") in line
     assert f"{naive / flash:.4g} times as much" in line
 
 

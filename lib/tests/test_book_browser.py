@@ -1,5 +1,6 @@
 """The pages as a reader's browser sees them: one Chromium, every page, and all that moves."""
 
+import dataclasses
 import importlib.util
 import itertools
 import json
@@ -14,6 +15,8 @@ import browser
 import pytest
 from book_site import ROOT, pages, site, small_book  # noqa: F401
 from test_book_ext import GOOD, record, with_records
+
+from weft.plan.units import quantity
 
 MODES = {
     "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
@@ -497,8 +500,6 @@ def offer(page, text, name="mine.json", box=0):
 
 
 def as_text(made, **changes):
-    import dataclasses
-
     whole = {"format": "weft-record/1"} | json.loads(json.dumps(dataclasses.asdict(made)))
     return json.dumps(whole | changes)
 
@@ -510,11 +511,23 @@ def test_a_readers_record_stands_beside_ours(boxes, open_page):
     heads = page.locator(".measured-table").first.locator("thead th").all_inner_texts()
     assert heads[-2:] == ["weft yours, rtx-4090", "torch yours, rtx-4090"]
     cells = page.locator("tr[data-result=gpipe]").first.locator("td .value").all_inner_texts()
-    assert cells == ["0.2 s", "0.5 s"] * 3
+    assert cells == ["200 ms", "500 ms"] * 3
     assert "yours, rtx-4090" in page.locator(".measured-machine.measured-mine").inner_text()
     page.get_by_role("button", name="Take it away").click()
     assert page.locator(".measured-mine").count() == 0
     assert page.wrong == []
+
+
+def test_a_readers_numbers_are_written_as_ours(boxes, open_page):
+    values = [(0.0, "s"), (0.0123, "s"), (7e-10, "s"), (1.022e8, "B"), (999.7, "B/s")]
+    values += [(6.12e14, "FLOP/s"), (12345.6, "1"), (1.234e-5, "1"), (12.34, "1/s"), (4.97, "nat")]
+    result = record("cpu").results[0]
+    results = [result.of("gpipe", f"w{i}", unit, [n]) for i, (n, unit) in enumerate(values)]
+    mine = record("rtx-4090")
+    page = open_page(boxes + "measured.html")
+    offer(page, as_text(mine, results=[dataclasses.asdict(result) for result in results]))
+    cells = page.locator("tr[data-result=gpipe]").first.locator("td.measured-mine .value")
+    assert cells.all_inner_texts() == [quantity(*value) for value in values]
 
 
 def test_a_dropped_record_rescales_the_dots(boxes, open_page):

@@ -250,7 +250,7 @@ def test_bench_prints_a_table_and_writes_the_records(tmp_path, monkeypatch, caps
     monkeypatch.setattr("importlib.import_module", lambda name: module)
     assert cli.main(["bench", "pipeline", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "step  weft     0.2  s     0.1 – 0.3        3" in shown
+    assert "step  weft  200 ms  100 ms – 300 ms        3" in shown
     assert f"written: {tmp_path / 'tiny.cpu.json'}" in shown
     assert read(tmp_path / "tiny.cpu.json") == record
 

@@ -8,7 +8,7 @@ from pictures import SVG, inside, parse, tips, told, words
 
 from weft.draw.collectives.boxes import CARD, GPU, SWITCH, box_svg
 from weft.draw.collectives.film import PARTIAL, WHOLE, film_svg, step_svg
-from weft.draw.collectives.times import binary, curves_svg, times_svg
+from weft.draw.collectives.times import curves_svg, times_svg
 from weft.explore import collectives as explore
 from weft.plan.collectives import steps as plan
 from weft.plan.collectives.boxes import BOXES
@@ -16,6 +16,7 @@ from weft.plan.collectives.price import crossover, seconds
 from weft.plan.collectives.steps import STEPS
 from weft.plan.collectives.verify import play
 from weft.plan.hardware import LINKS
+from weft.plan.units import binary
 
 CASES = [(name, n) for name in STEPS for n in (1, 2, 3, 5)]
 

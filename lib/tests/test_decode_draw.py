@@ -12,13 +12,13 @@ from weft.draw.decode import blocks
 from weft.draw.decode.blocks import HUES, memory_svg
 from weft.draw.decode.bytes import bytes_svg
 from weft.draw.decode.serving import leases_svg, shares_svg
-from weft.draw.figure import percent
 from weft.explore import decode as explore_decode
 from weft.plan.decode.blocks import Blocks
 from weft.plan.decode.cache import bytes_per_token, mean_waste
 from weft.plan.decode.serving import MEMORIES, requests, serve
 from weft.plan.decode.sharing import parallel
 from weft.plan.shape.model import SHAPES, ModelShape
+from weft.plan.units import percent
 
 
 def boxes(root, **wanted):
@@ -235,7 +235,7 @@ def test_bars_of_bytes_have_one_scale():
         assert tips[name] / unit == pytest.approx(bytes_per_token(shape) / 1024, rel=0.002, abs=0.1)
     texts = [text for text, *_ in words(root)]
     assert "320 KiB, 1/8" in texts and "512 KiB" in texts
-    assert "it would be 2560 KiB if each had its own" in told(root)
+    assert "it would be 2.5 MiB if each had its own" in told(root)
     dashed = [w for *_, w, h in boxes(root, stroke_dasharray="4 3") if h == 22]
     assert dashed[1] / unit == pytest.approx(2560, rel=0.002)
 

@@ -22,7 +22,8 @@ def tipped(root):
         if len(rect):
             step, _, group, start, end = TIP.fullmatch(rect[0].text).groups()
             box = [float(rect.get(side)) for side in ("x", "y", "width", "height")]
-            found.append((step, group or "load", float(start), float(end), *box))
+            clocks = (float(time.replace(",", "")) for time in (start, end))
+            found.append((step, group or "load", *clocks, *box))
     return found
 
 
@@ -170,14 +171,14 @@ def test_the_schedule_slider_draws_every_choice(policy, K, keys, dtype):
     html = explore.schedule(policy=policy, K=K, keys=keys, dtype=dtype)
     assert "<svg" in html and len(html) < 40_000
     summary = html.partition("weft-summary'>")[2]
-    assert re.search(r"Tensor cores busy [\d.]+\u00a0% .* \d+ TFLOP/s on an H100", summary)
+    assert re.search(r"Tensor cores busy [\d.]+\u00a0% .* [\d.]+ [TP]FLOP/s on an H100", summary)
     fits = Tile(K, keys, dtype=dtype).fits(POLICIES[policy].overlapped)
     assert ("does not fit" in summary or "do not fit" in summary) != fits
 
 
 def test_the_other_sliders_say_what_they_show():
     html = explore.turns(K=128, keys=176)
-    without, in_turns, overlapped = map(int, re.findall(r"(\d+) TFLOP/s", html))
+    without, in_turns, overlapped = map(float, re.findall(r"([\d.]+) TFLOP/s", html))
     assert without < in_turns < overlapped
     html = explore.room(K=64, keys=128, warpgroups=3)
     assert "<svg" in html and "the exponential unit 1536, 100.0\u00a0% of it" in html

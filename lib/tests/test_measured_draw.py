@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SVG, inside, parse, tips, told, words
 
-from weft.draw.measured.curves import LINE, Panel, panels, spread, value_words
+from weft.draw.measured.curves import LINE, Panel, panels, spread
 from weft.draw.measured.curves import svg as curves
 from weft.draw.measured.ladder import BAR, Step, wrapped
 from weft.draw.measured.ladder import svg as ladder
+from weft.plan.units import quantity
 
 SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 NAMES = ("weft", "cudnn", "flash", "efficient", "math", "flex", "xformers", "weft, first", "a b c")
@@ -70,7 +71,7 @@ def test_labels_are_in_the_order_of_what_they_end_with_and_do_not_overlap(panel)
         assert float(lower.get("y")) - float(upper.get("y")) >= LINE - 0.02
     said = " ".join(row.text for row in rows)
     ends = {name: line[max(line)] for name, line in panel.lines.items()}
-    order = [said.index(f"{n} {value_words(v, panel.unit).split()[0]}") for n, v in ends.items()]
+    order = [said.index(f"{n} {quantity(v, panel.unit).split()[0]}") for n, v in ends.items()]
     by_value = [at for _, at in sorted(zip(ends.values(), order, strict=True), reverse=True)]
     assert by_value == sorted(by_value) or len(set(ends.values())) < len(ends)
 

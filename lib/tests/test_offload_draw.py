@@ -6,16 +6,17 @@ from itertools import pairwise, product
 import pytest
 from pictures import SVG, inside, parse, tips, told, words
 
-from weft.draw.figure import Log, Scale, percent
+from weft.draw.figure import Log, Scale
 from weft.draw.offload.places import LOOKS as STATE_LOOKS
-from weft.draw.offload.places import NAMES, TOO_MUCH, levels_svg, size
-from weft.draw.offload.rates import MOST, gigabytes, needed_svg, rates_svg
+from weft.draw.offload.places import NAMES, TOO_MUCH, levels_svg
+from weft.draw.offload.rates import MOST, needed_svg, rates_svg
 from weft.draw.offload.stream import CELL, LOOKS, stream_svg
 from weft.explore import offload as explore
 from weft.plan.memory.zero_infinity import MODELS, bandwidth_for, infinity
 from weft.plan.offload.places import LEVELS, MACHINES, STRATEGIES, placed
 from weft.plan.offload.rates import FLOWS, V100_REACHES, batch_for, share_left
 from weft.plan.offload.stream import KINDS, streamed
+from weft.plan.units import percent, quantity
 
 SHAPE = MODELS["1.01T"]
 LINKS = {"fast": 64e9, "slow": 3e9}
@@ -115,7 +116,7 @@ def test_what_is_needed_for_ninety_percent(devices):
     for flow in FLOWS:
         shared = devices if flow == "optimizer" else 1
         rate = bandwidth_for(one[flow], 0.9, V100_REACHES) / shared
-        assert f"{flow} {gigabytes(rate)}" in told(root)
+        assert f"{flow} {quantity(rate, 'B/s')}" in told(root)
     assert set(FLOWS) | set(LINKS) <= set(words(root))
 
 
@@ -148,7 +149,7 @@ def test_bars_are_shares_of_the_capacity(strategy):
             assert drawn == pytest.approx(476 * min(total / room / 1.25, 1), abs=0.05)
             over = [tip for tip in bars if tip.startswith(NAMES[level]) and "do not fit" in tip]
             assert bool(over) == (total > room)
-            assert f"{size(total)} of {size(room)}" in words(root)
+            assert f"{quantity(total, 'B')} of {quantity(room, 'B')}" in words(root)
             verdict = "does not fit" if total > room else "it fits"
             assert (f"{NAMES[level]} lie" in told(root)) == bool(total)
             assert not total or verdict in told(root)

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SVG, inside, told
 
-from weft.draw.figure import percent
 from weft.draw.precision.formats import EXPONENT, FRACTION, SIGN, bits_svg, numbers_svg, ranges_svg
 from weft.draw.precision.scale import BAR, histogram_svg, scale_svg, walked
 from weft.explore import precision as explore_precision
 from weft.plan.precision.formats import FORMATS, bell, fates
 from weft.plan.precision.scale import LossScale
+from weft.plan.units import percent
 
 BOX = re.compile(r"M(-?[\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)h")
 
@@ -164,10 +164,10 @@ def test_the_slider_of_bits_says_what_happens():
     assert "e4m3 rounds it to 1.375, off by 0.2 of the spacing there, 0.125" in say(
         power=0, part=40, format="e4m3"
     )
-    assert "overflows and gives infinity: its largest number is 65504" in say(power=17)
+    assert "overflows and gives infinity: its largest number is 65,504" in say(power=17)
     assert "e4m3 overflows and gives 448: its" in say(power=17, format="e4m3")
     assert "fp16 makes it zero" in say(power=-27)
-    assert "has only 5.96046e-08 left of it" in say(power=-25, part=25)
+    assert "has only 5.96046 × 10⁻⁸ left of it" in say(power=-25, part=25)
     assert "fp16 makes it zero" in say(power=-25, part=25, way="cut")
     assert "There is no picture: format is &#x27;fp8&#x27;" in say(format="fp8")
     assert "There is no picture: way is" in say(way="odd")
@@ -188,7 +188,7 @@ def test_the_slider_of_the_scale_counts_its_skips():
     values, skipped = walked(
         LossScale(growth_interval=20), [2.0 ** (5 - 4 * i / 120) for i in range(120)]
     )
-    assert f"{sum(skipped)} of 120 steps skipped" in box and f"{values[-1]:g}" in box
+    assert f"{sum(skipped)} of 120 steps skipped" in box and f"ends at {values[-1]:,.0f}," in box
     assert "There is no picture: steps is 0" in explore_precision.walk(steps=0)
 
 

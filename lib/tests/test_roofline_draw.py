@@ -17,7 +17,7 @@ from pictures import SVG, parse
 
 from weft import cli
 from weft.draw import roofline as draw_roofline
-from weft.draw.roofline import of_record, si, svg, text
+from weft.draw.roofline import of_record, svg, text
 from weft.explore import roofline as explore
 from weft.plan.hardware import CHIPS, Chip, from_record
 from weft.plan.roofline.work import (
@@ -31,6 +31,7 @@ from weft.plan.roofline.work import (
     wall,
 )
 from weft.plan.shape.model import SHAPES
+from weft.plan.units import quantity
 
 H100 = CHIPS["h100"], "bf16"
 A100 = CHIPS["a100-80"], "bf16"
@@ -134,7 +135,7 @@ def test_the_table_says_what_the_plot_shows():
     for i, (name, work) in enumerate(SOME.items(), 1):
         at = words.index(name)
         row = [str(i), name, draw_roofline.intensity(work)]
-        row += [si(attainable(work, *H100), ""), wall(work, *H100)]
+        row += [quantity(attainable(work, *H100), "FLOP")[:-4], wall(work, *H100)]
         assert words[at - 1 : at + 4] == row
     assert "h100 bf16: 989 TFLOP/s, 3.35 TB/s, ridge 295" in words
 
@@ -257,20 +258,6 @@ def test_what_cannot_be_drawn_is_named(draw, roofs, rates, complaint):
         draw({"x": Work(1, 1)}, roofs, rates)
 
 
-@pytest.mark.parametrize(("value", "shown"), [(999.4, "999"), (999.6, "1 k"), (0.5, "0.5")])
-def test_a_prefix_begins_where_rounding_reaches_it(value, shown):
-    assert si(value, "") == shown
-
-
-@given(st.floats(-3, 17.9).map(lambda power: 10**power))
-def test_quantities_keep_three_digits(value):
-    shown = si(value, "")
-    assert number_of(shown) == pytest.approx(value, rel=6e-3) and "e" not in shown.lower()
-    time = draw_roofline.duration(value / 1e12)
-    unit = {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[time.split()[1]]
-    assert float(time.split()[0]) * unit == pytest.approx(value / 1e12, rel=6e-3, abs=1e-15)
-
-
 # --- in characters --------------------------------------------------------------------------------
 
 
@@ -286,7 +273,7 @@ def test_characters_show_the_same():
     table = shown[shown.index("h100 bf16: 989 TFLOP/s, 3.35 TB/s, ridge 295") :]
     assert " ".join(table[1].split()) == "operation FLOPs bytes FLOP/B attainable least time wall"
     assert " ".join(table[2].split()) == "1 low 1 4 B 0.25 838 GFLOP/s 0.00119 ns memory"
-    assert " ".join(table[3].split()) == "2 high 80 k 8 B 10000 989 TFLOP/s 0.0809 ns compute"
+    assert " ".join(table[3].split()) == "2 high 80 k 8 B 10,000 989 TFLOP/s 0.0809 ns compute"
 
 
 def test_two_points_in_one_place_are_a_star_and_rates_are_points():
@@ -492,6 +479,6 @@ def test_roofline_takes_less_than_three_tenths_of_a_second(root):
 def test_least_times_are_the_chips(capsys):
     assert cli.main(["roofline", "matmul:4096,4096,4096", "--chip", "a100-80"]) == 0
     work = operation("matmul:4096,4096,4096", "bf16")
-    least = draw_roofline.duration(seconds(work, *A100))
+    least = quantity(seconds(work, *A100), "s")
     assert least in capsys.readouterr().out.splitlines()[-1]
     assert isinstance(A100[0], Chip)

@@ -11,7 +11,6 @@ from pictures import SVG, inside, parse, tips, told
 
 from weft.draw import figure
 from weft.draw import memory as draw_memory
-from weft.draw.figure import moment
 from weft.draw.zero.shares import FIRST, HUES, shares_svg
 from weft.draw.zero.time import LOOKS, NAMES, buckets_svg, steps_svg
 from weft.explore import zero as explore
@@ -19,6 +18,7 @@ from weft.plan.hardware import CHIPS, LINKS
 from weft.plan.memory.states import STAGES
 from weft.plan.precision.state import RECIPES
 from weft.plan.shape.model import SHAPES
+from weft.plan.units import moment
 from weft.plan.zero.kept import alive
 from weft.plan.zero.overlap import Durations, exposed, numels, priced, simulated, step_seconds
 from weft.plan.zero.stages import bucketed, share

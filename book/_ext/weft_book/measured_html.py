@@ -5,31 +5,16 @@ import json
 from dataclasses import dataclass
 
 from weft.bench.record import FORMAT, Record, Result
-from weft.draw.measured import value_words
+from weft.plan.units import quantity
 
 SPELLED = {"cpu": "{}", "gpu": "{}", "system": "{}", "cores": "{} cores"}
 
 
-def number(value: float, spec: str = "") -> str:
-    """Print a measured number: three significant digits, or as `spec` says.
-
-    >>> number(0.0123456), number(1234.5), number(1234.5, ".1f")
-    ('0.0123', '1234', '1234.5')
-    """
-    if spec:
-        return format(value, spec)
-    digits = f"{value:.3g}"
-    return f"{float(digits):.0f}" if "e+" in digits or abs(value) >= 1000 else digits
-
-
 def with_unit(result: Result, spec: str = "") -> str:
-    """A result as it is printed: bytes and rates with a prefix, others in three digits.
-
-    `spec` is a format, or "si" for a prefix on times as well.
-    """
-    if spec == "si" or (not spec and result.unit.startswith(("B", "FLOP"))):
-        return value_words(result.value, result.unit)
-    printed = number(result.value, spec)
+    """A result as it is printed: in the unit that suits it, or as `spec` formats its value."""
+    if not spec:
+        return quantity(result.value, result.unit)
+    printed = format(result.value, spec)
     return printed if result.unit == "1" else f"{printed} {result.unit}"
 
 

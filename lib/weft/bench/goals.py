@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from weft.bench.record import Record, Result
-from weft.draw.roofline import si
+from weft.plan.units import quantity
 
 BEST = "the best peer"
 NOT_OURS = ("weft", "FP8", "bf16")  # what our own contestants' names begin with
@@ -33,7 +33,7 @@ class Goal(NamedTuple):
         >>> Goal("", "r", "T = 8", 0.65).asked, Goal("", "r", "T = 8", 1, "cudnn", rate=6e14).asked
         ('0.65 of the best peer', '1.00 of cudnn, or 600 TFLOP/s')
         """
-        other = f", or {si(self.rate, self.unit)}" if self.rate else ""
+        other = f", or {quantity(self.rate, self.unit)}" if self.rate else ""
         return f"{self.share:.2f} of {self.over}{other}"
 
 
@@ -91,7 +91,7 @@ def verdict(goal: Goal, records: Iterable[Record], chip: str = "h200") -> tuple[
     found = record and reached(goal, record)
     if not found:
         return "", NOT_YET, ""
-    said = si(found.rate, goal.unit)
+    said = quantity(found.rate, goal.unit)
     if found.share is not None:
         said = f"{found.share:.2f}, {said}"
     every = [reached(goal, record, name) for name in dict.fromkeys(r.name for r in record.results)]

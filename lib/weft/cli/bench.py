@@ -100,13 +100,14 @@ def show_goals(folder: Path) -> int:
 
 def show(record) -> None:
     """A record as a table: the medians, and how far apart the samples lay."""
+    from weft.plan.units import quantity
     from weft.terminal import table
 
     rows = []
     for r in record.results:
-        spread = f"{min(r.samples):.4g} – {max(r.samples):.4g}"
-        rows.append([r.name, r.who, f"{r.value:.4g}", r.unit, spread, str(len(r.samples))])
-    table(["what", "who", "median", "unit", "from – to", "samples"], rows, title=record.title)
+        spread = " – ".join(quantity(f(r.samples), r.unit) for f in (min, max))
+        rows.append([r.name, r.who, quantity(r.value, r.unit), spread, str(len(r.samples))])
+    table(["what", "who", "median", "from – to", "samples"], rows, title=record.title)
     machine = record.machine
     chip = machine.get("gpu", machine.get("cpu", machine["chip"]))
     print(", ".join([str(chip), *(f"{k} {v}" for k, v in record.versions.items()), record.date]))

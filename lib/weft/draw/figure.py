@@ -11,6 +11,8 @@ from html import escape
 from math import floor, log10
 from zlib import crc32
 
+from weft.plan.units import amount, moment, prefixed
+
 INK = "#111"  # on coloured cells, in light and in dark pages
 FONT = "system-ui,Segoe UI,Roboto,Helvetica Neue,Arial,sans-serif"
 SIZE = 12  # of text, in units of the figure
@@ -62,24 +64,6 @@ def number(value: float) -> str:
     if short.startswith("0."):
         return short[1:]
     return "0" if short == "-0" else short
-
-
-def amount(value: float) -> str:
-    """A quantity as a reader wants it: four significant digits, no trailing zeros.
-
-    >>> amount(33.0), amount(28.5), amount(1 / 3), amount(12345.6)
-    ('33', '28.5', '0.3333', '12346')
-    """
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def percent(share: float) -> str:
-    """A share of one, to a tenth of a percent.
-
-    >>> percent(3 / 11)
-    '27.3 %'
-    """
-    return f"{100 * share:.1f} %"
 
 
 def measure(string: str, size: float = SIZE) -> float:
@@ -266,8 +250,8 @@ def time_axis(figure: Figure, x: Scale, top: float, bottom: float, end: float, u
 
 def _times(x: Scale, end: float, unit: str) -> list[tuple[float, str]]:
     """Where on the axis round times lie, and how they read in the prefix that suits `end`."""
-    factor, _ = prefixed(end, unit)
-    shown = Scale(x.low * factor, x.high * factor, x.start, x.stop)
+    size, _ = prefixed(end, unit)
+    shown = Scale(x.low / size, x.high / size, x.start, x.stop)
     return [(shown(tick), amount(tick)) for tick in shown.ticks(int((x.stop - x.start) // 56))]
 
 
@@ -292,24 +276,3 @@ def legend_width(keys: Sequence[Key]) -> float:
 
 def _key_widths(keys: Sequence[Key]) -> list[float]:
     return [17 + round(measure(meaning)) + 14 for meaning, _ in keys]
-
-
-def moment(time: float, unit: str, most: float) -> str:
-    """A time with its unit, in the prefix that suits `most`.
-
-    >>> moment(0.0125, "s", most=0.032), moment(33.0, "", most=33.0)
-    ('12.5 ms', '33')
-    """
-    factor, symbol = prefixed(most, unit)
-    return f"{amount(time * factor)} {symbol}".rstrip()
-
-
-def prefixed(most: float, unit: str) -> tuple[float, str]:
-    """Seconds as seconds, milliseconds or microseconds, whichever reads best up to `most`.
-
-    >>> prefixed(0.032, "s"), prefixed(33.0, "")
-    ((1000.0, 'ms'), (1.0, ''))
-    """
-    if unit != "s" or most >= 1:
-        return 1.0, unit
-    return (1e3, "ms") if most >= 1e-3 else (1e6, "µs")

@@ -8,6 +8,7 @@ from weft.draw.figure import Colour, Figure, Scale, measure, number
 from weft.plan.hardware import Chip
 from weft.plan.memory import STAGES, activations, model_states, parameters
 from weft.plan.shape import ModelShape
+from weft.plan.units import amount, prefixed
 
 WIDE, BAR, STEP = 480, 22, 32
 FURTHEST = 2.5  # times the largest memory: where bars are cut off
@@ -125,16 +126,10 @@ def _check(rows: Mapping[str, Kept], chips: Sequence[Chip]) -> None:
 
 def _teller(most: float, binary: bool):
     """How sizes are written: in the unit that suits the largest but for thousands of GB."""
-    base, units = (1024, "KiB MiB GiB") if binary else (1000, "kB MB GB")
-    power = 1
-    while power < 3 and most >= base ** (power + 1):
-        power += 1
-    unit = units.split()[power - 1]
+    size, unit = prefixed(min(most, 999 * (2**30 if binary else 1e9)), "B", binary)
 
     def tell(nbytes: float) -> str:
-        size = nbytes / base**power
-        digits = f"{size:,.0f}" if size >= 100 else f"{size:.3g}"
-        return f"{digits} {unit}"
+        return f"{amount(nbytes / size, 3)} {unit}"
 
     return tell
 

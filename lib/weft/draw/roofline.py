@@ -8,39 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
-from weft.draw.figure import Figure, Log, amount, measure, number
+from weft.draw.figure import Figure, Log, measure, number
 from weft.plan.hardware import Chip, from_record
 from weft.plan.roofline import Work, attainable, operation, ridge, seconds, wall
+from weft.plan.units import amount, quantity
 
 Roofs = Sequence[tuple[Chip, str]]
 
 WIDE, PLOT, LEFT, LINE = 400, 216, 42, 17
 DASHES = ("none", "7 3", "2 3", "7 3 2 3")
-PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
-def si(value: float, unit: str) -> str:
-    """A quantity in three digits and the prefix that suits it.
-
-    >>> si(989.4e12, "FLOP/s"), si(3.35e12, "B/s"), si(0, "B")
-    ('989 TFLOP/s', '3.35 TB/s', '0 B')
-    """
-    factor, prefix = next(((f, p) for f, p in PREFIXES if value >= 0.9995 * f), (1.0, ""))
-    return f"{_digits(value / factor)} {prefix}{unit}".rstrip()
-
-
-def _digits(value: float) -> str:
-    """Three significant digits, never as a power of ten."""
-    return f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"
+def _short(value: float) -> str:
+    """A count or a rate without its unit, which stands above: 558 G."""
+    return quantity(value, "FLOP").removesuffix("FLOP").rstrip()
 
 
 def intensity(work: Work) -> str:
     """FLOPs per byte in three digits.
 
     >>> intensity(Work(2, 24)), intensity(Work(4096, 3)), intensity(Work(1, 0))
-    ('0.0833', '1365', 'inf')
+    ('0.0833', '1,365', 'inf')
     """
-    return "inf" if not work.bytes and work.flops else _digits(work.intensity)
+    return "inf" if not work.bytes and work.flops else amount(work.intensity, 3)
 
 
 def of_record(
@@ -139,11 +129,11 @@ def _axes(figure: Figure, x: Log, y: Log) -> None:
     with figure.group(font_size=11, text_anchor="end"):
         for tick in _decades(y, 14):
             figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.15)
-            figure.words(x.start - 5, y(tick) + 4, si(tick, ""))
+            figure.words(x.start - 5, y(tick) + 4, _short(tick))
     with figure.group(font_size=11, text_anchor="middle"):
         for tick in _decades(x, 36):
             figure.line(x(tick), y.start, x(tick), y.stop, stroke_opacity=0.15)
-            figure.words(x(tick), y.start + 15, si(tick, "") if tick >= 1 else amount(tick))
+            figure.words(x(tick), y.start + 15, _short(tick) if tick >= 1 else amount(tick))
     figure.line(x.start, y.start, x.stop, y.start)
     middle = (x.start + x.stop) / 2
     figure.words(middle, y.start + 31, "FLOPs per byte", text_anchor="middle", font_size=11)
@@ -170,8 +160,8 @@ def _roof(figure: Figure, chip: Chip, dtype: str, x: Log, y: Log, dash: str, leg
 
 
 def _roof_words(chip: Chip, dtype: str) -> str:
-    rate, bandwidth = si(chip.rate(dtype), "FLOP/s"), si(chip.bandwidth, "B/s")
-    return f"{chip.name} {dtype}: {rate}, {bandwidth}, ridge {_digits(ridge(chip, dtype))}"
+    rate, bandwidth = quantity(chip.rate(dtype), "FLOP/s"), quantity(chip.bandwidth, "B/s")
+    return f"{chip.name} {dtype}: {rate}, {bandwidth}, ridge {amount(ridge(chip, dtype), 3)}"
 
 
 def _sides(figure: Figure, chip: Chip, dtype: str, x: Log, y: Log) -> None:
@@ -289,10 +279,10 @@ def _cells(points, roofs: Roofs, rates) -> tuple[list[str], list[list[str]]]:
     heads += ["reached"] if rates else ["wall"] if one else []
     rows = []
     for name, work in points.items():
-        limits = [si(attainable(work, *roof), "") for roof in roofs[: len(DASHES)]]
+        limits = [_short(attainable(work, *roof)) for roof in roofs[: len(DASHES)]]
         cells = [name, intensity(work), *limits]
         if rates:
-            cells.append(si(rates[name], "") if name in rates else "–")
+            cells.append(_short(rates[name]) if name in rates else "–")
         elif one:
             cells.append(wall(work, *roofs[0]))
         rows.append(cells)
@@ -304,10 +294,10 @@ def _title(roofs: Roofs) -> str:
 
 
 def _row_words(name: str, work: Work, roofs: Roofs, reached: float | None = None) -> str:
-    limits = " or ".join(si(attainable(work, *roof), "FLOP/s") for roof in roofs)
+    limits = " or ".join(quantity(attainable(work, *roof), "FLOP/s") for roof in roofs)
     walls = " or ".join(wall(work, *roof) for roof in roofs)
     told = f"{name}: {intensity(work)} FLOPs per byte, attainable {limits}, bound by {walls}"
-    return told + (f", reached {si(reached, 'FLOP/s')}" if reached else "")
+    return told + (f", reached {quantity(reached, 'FLOP/s')}" if reached else "")
 
 
 def _describe(points, roofs: Roofs, rates) -> str:
@@ -347,7 +337,7 @@ def text(
             spot = rates.get(name) or attainable(work, *roofs[0])
             row, column = round(y(spot)), round(x(work.intensity))
             grid[row][column] = _mark(i) if grid[row][column] in " /-=~" else "*"
-    labels = {round(y(tick)): si(tick, "") for tick in _decades(y, 1)}
+    labels = {round(y(tick)): _short(tick) for tick in _decades(y, 1)}
     lines = [f"{labels.get(i, ''):>6} |{''.join(row).rstrip()}" for i, row in enumerate(grid)]
     lines.append(" " * 7 + "+" + "-" * columns)
     lines.append((" " * 8 + _ticks(x, columns)).rstrip())
@@ -373,7 +363,7 @@ def _roof_characters(grid, chip: Chip, dtype: str, x: Log, y: Log, flat: str) ->
 def _ticks(x: Log, columns: int) -> str:
     line = ""
     for tick in x.ticks((1,)):
-        label = si(tick, "") if tick >= 1 else amount(tick)
+        label = _short(tick) if tick >= 1 else amount(tick)
         start = round(x(tick))
         if len(line) < start + (not line) and start + len(label) <= columns:
             line = line.ljust(start) + label
@@ -389,11 +379,17 @@ def _rows(points, roofs: Roofs, rates) -> list[str]:
         heads += ["attainable", "least time", "wall"]
     rows = []
     for i, (name, work) in enumerate(points.items(), 1):
-        cells = [_mark(i), name, si(work.flops, ""), si(work.bytes, "B"), intensity(work)]
-        cells += [si(rates[name], "FLOP/s") if name in rates else "–"] if rates else []
+        cells = [
+            _mark(i),
+            name,
+            _short(work.flops),
+            quantity(work.bytes, "B"),
+            intensity(work),
+        ]
+        cells += [quantity(rates[name], "FLOP/s") if name in rates else "–"] if rates else []
         for roof in roofs:
             limit, least = attainable(work, *roof), seconds(work, *roof)
-            cells += [si(limit, "FLOP/s"), duration(least), wall(work, *roof)]
+            cells += [quantity(limit, "FLOP/s"), quantity(least, "s"), wall(work, *roof)]
         rows.append(cells)
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     left = {1, *(i for i, head in enumerate(heads) if head == "wall")}
@@ -401,15 +397,3 @@ def _rows(points, roofs: Roofs, rates) -> list[str]:
         "  ".join(c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in cells).rstrip()
         for cells in (enumerate(zip(row, widths, strict=True)) for row in (heads, *rows))
     ]
-
-
-def duration(time: float) -> str:
-    """A time in three digits, in seconds, milli-, micro- or nanoseconds.
-
-    >>> duration(0.00123), duration(2.5e-6), duration(0)
-    ('1.23 ms', '2.5 µs', '0 s')
-    """
-    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
-        if time * factor >= 0.9995 or not time:
-            return f"{_digits(time * factor)} {unit}"
-    return f"{_digits(time * 1e9)} ns"

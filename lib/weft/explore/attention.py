@@ -1,12 +1,11 @@
 """The sliders of the attention chapter: tiles, one visit at a time, loop orders, tile memory."""
 
 from weft.draw.attention import KIB, NAMES, SPLIT, moved, orders_svg, tiles_svg, traffic_svg
-from weft.draw.figure import amount, percent
-from weft.draw.roofline import si
 from weft.explore.box import explored
 from weft.plan.arguments import sizes
 from weft.plan.attention import footprint, looks, operations, scores_seen, shared, traffic, visits
 from weft.plan.attention import tiles as tiles_of
+from weft.plan.units import amount, binary, percent, quantity
 
 MASKS = ("causal", "none")
 WIDTH, SIZE = 64, 2  # a head of 64, in half precision
@@ -36,8 +35,8 @@ def tiles(
     summary = (
         f"{len(path)} of {-(-T // tile_q) * -(-S // tile_k)} tiles are looked at{crossed}. {done} "
         f"scores are computed, {percent(needed / done)} of them needed. In half precision with "
-        f"heads of {WIDTH}: {si(flash, 'B')} moved, where three passes move {si(naive, 'B')}; the "
-        f"tiles take {si(fill, 'B')}."
+        f"heads of {WIDTH}: {quantity(flash, 'B')} moved, where three passes move "
+        f"{quantity(naive, 'B')}; the tiles take {binary(fill)}."
     )
     return picture, summary
 
@@ -72,10 +71,10 @@ def orders(
         work = operations(*sizes, tile_q, tile_k, order, causal)
         passed = shared(*sizes, SIZE, tile_q, tile_k, warps, SPLIT[order], causal)
         told.append(
-            f"{name}: {si(work.non_matmul, 'FLOP')} besides the products, "
+            f"{name}: {quantity(work.non_matmul, 'FLOP')} besides the products, "
             f"{percent(work.non_matmul / work.matmul)} of theirs; its warps exchange "
-            f"{si(passed.exchanged, 'B') if passed.exchanged else 'nothing'} and read "
-            f"{si(passed.operands, 'B')} of tiles in shared memory."
+            f"{quantity(passed.exchanged, 'B') if passed.exchanged else 'nothing'} and read "
+            f"{quantity(passed.operands, 'B')} of tiles in shared memory."
         )
     return picture, " ".join(told)
 
@@ -91,7 +90,7 @@ def memory(N: int = 4096, d: int = 64, sram: int = 164, mask: str = "none") -> t
     once = 4 * N * d * SIZE
     summary = (
         f"{sram} KiB hold tiles of {tile_q} queries and {tile_k} keys. FlashAttention-2 moves "
-        f"{si(flash, 'B')}, {amount(flash / once)} times Q, K, V and O; three passes move "
-        f"{si(naive, 'B')}, {amount(naive / flash)} times as much."
+        f"{quantity(flash, 'B')}, {amount(flash / once)} times Q, K, V and O; three passes move "
+        f"{quantity(naive, 'B')}, {amount(naive / flash)} times as much."
     )
     return picture, summary

@@ -1,9 +1,7 @@
 """The sliders of the collectives chapter: who holds what, ring against tree, boxes and rails."""
 
-from weft.draw.collectives import binary
 from weft.draw.collectives import film as draw
 from weft.draw.collectives import times as times
-from weft.draw.figure import amount, moment
 from weft.explore.box import explored
 from weft.plan.arguments import sizes
 from weft.plan.collectives import (
@@ -16,6 +14,7 @@ from weft.plan.collectives import (
     sent,
 )
 from weft.plan.hardware import LINKS
+from weft.plan.units import amount, binary, moment
 
 
 @explored

@@ -4,7 +4,6 @@ Sizes that range over orders of magnitude are given as powers of two.
 """
 
 from weft.draw.decode import blocks, bytes, serving
-from weft.draw.figure import amount, percent
 from weft.explore.box import explored
 from weft.plan import decode
 from weft.plan.arguments import sizes, whole
@@ -12,6 +11,7 @@ from weft.plan.decode import MEMORIES, Blocks, parallel, requests, serve
 from weft.plan.hardware import CHIPS
 from weft.plan.roofline import ridge
 from weft.plan.shape import ModelShape
+from weft.plan.units import amount, binary, percent, quantity
 
 CHIP, LAYERS, WIDTH = "h100", 32, 128  # the model of `heads`: so many layers, heads of that width
 
@@ -32,8 +32,8 @@ def heads(heads: int = 5, groups: int = 3, context: int = 12, batch: int = 4) ->
     cache, weights = B * S * each, 2 * shape.params
     share = cache / (cache + weights)
     summary = (
-        f"{amount(each / 1024)} KiB for each token, {amount(cache / 1e9)} GB for {B} × {S} tokens "
-        f"beside {amount(weights / 1e9)} GB of weights. Attention does "
+        f"{binary(each)} for each token, {quantity(cache, 'B')} for {B} × {S} tokens "
+        f"beside {quantity(weights, 'B')} of weights. Attention does "
         f"{amount(decode.intensity(H, G))} FLOPs per byte and the whole step "
         f"{amount(work.intensity)}, where an H100 could do {amount(ridge(chip, 'bf16'))}: "
         f"{percent(share)} of what a step reads is cache."

@@ -1,21 +1,12 @@
 """The sliders of the hopper chapter: policies, tile sizes and head widths."""
 
-from weft.draw.figure import percent
 from weft.draw.hopper import schedule as draw_hopper
 from weft.draw.hopper import steady
 from weft.explore.box import explored
 from weft.plan.hopper import POLICIES, TILES, Tile, predict, unoverlapped, work
+from weft.plan.units import percent, quantity
 
 TOKENS, COLUMNS = 16384, 2048  # the setting of the published bars: one sequence, 2048 / K heads
-
-
-def tera(rate: float) -> str:
-    """A rate in TFLOP/s.
-
-    >>> tera(661.3e12)
-    '661 TFLOP/s'
-    """
-    return f"{rate / 1e12:.0f} TFLOP/s"
 
 
 def _tile(K: int, keys: int, warpgroups: int, dtype: str) -> Tile:
@@ -28,7 +19,7 @@ def _predicted(policy: str, tile: Tile) -> str:
     heads = max(1, COLUMNS // tile.K)
     rate = predict(policy, tile, TOKENS, heads, 1).rate
     peak = predict(policy, tile, TOKENS, heads, 1).share
-    return f"{tera(rate)} on an H100, {percent(peak)} of its peak"
+    return f"{quantity(rate, 'FLOP/s')} on an H100, {percent(peak)} of its peak"
 
 
 @explored
@@ -62,10 +53,11 @@ def turns(K: int = 128, keys: int = 176) -> tuple[str, str]:
     """The warpgroups without turns, with turns, and with S ahead of O as well."""
     tile = _tile(K, keys, 2, "bf16")
     names = "specialized", "pingpong", "overlapped"
-    rates = [predict(n, tile, TOKENS, max(1, COLUMNS // K), 1).rate for n in names]
+    heads = max(1, COLUMNS // K)
+    rates = [quantity(predict(n, tile, TOKENS, heads, 1).rate, "FLOP/s") for n in names]
     summary = (
-        f"A sequence of 16k on an H100: {tera(rates[0])} without turns, {tera(rates[1])} in turns, "
-        f"{tera(rates[2])} with the next S ahead of O as well."
+        f"A sequence of 16k on an H100: {rates[0]} without turns, {rates[1]} in turns, "
+        f"{rates[2]} with the next S ahead of O as well."
     )
     return draw_hopper.turns(names, tile), summary + _warning(tile, True)
 
@@ -82,6 +74,6 @@ def room(
     summary = (
         f"For each tile of keys the tensor cores work {tensor:.0f} clocks and the exponential unit "
         f"{exp:.0f}, {percent(exp / tensor)} of it. If the two never overlapped, an H100 at its "
-        f"full clock would reach {tera(unoverlapped(tile))}."
+        f"full clock would reach {quantity(unoverlapped(tile), 'FLOP/s')}."
     )
     return draw_hopper.room({name: tile}), summary + _warning(tile, True)

@@ -1,6 +1,5 @@
 """The sliders of the offload chapter: a stream, which bandwidth, where the bytes live."""
 
-from weft.draw.figure import amount, percent
 from weft.draw.offload import places as levels
 from weft.draw.offload import rates as rates
 from weft.draw.offload import stream as draw
@@ -21,6 +20,7 @@ from weft.plan.offload import (
     share_left,
     streamed,
 )
+from weft.plan.units import amount, percent
 
 PEAKS = {"v100": V100_REACHES} | {name: 0.5 * CHIPS[name].rate("bf16") for name in ("h100",)}
 DRIVE = LINKS["pcie4"].bandwidth / 4  # 4 lanes of 16

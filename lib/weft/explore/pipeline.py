@@ -3,12 +3,12 @@
 from functools import partial
 
 from weft.draw import pipeline as draw
-from weft.draw.figure import amount, percent
 from weft.draw.pipeline import bubble as draw_bubble
 from weft.explore.box import explored, no_picture
 from weft.plan.pipeline import SCHEDULES, fraction, one_f_one_b, overhead
 from weft.plan.schedule import Plan
 from weft.plan.simulate import Timeline, simulate
+from weft.plan.units import amount, percent
 
 
 def _friendly(error: ValueError, p: int, m: int, schedule: str = "", v: int = 1, **_) -> str:

@@ -1,11 +1,11 @@
 """The sliders of the precision chapter: one number's bits, a loss scale at work, updates lost."""
 
-from weft.draw.figure import percent
 from weft.draw.precision import formats, told
 from weft.draw.precision import scale as draw_precision_scale
 from weft.explore.box import explored
 from weft.plan.arguments import whole
 from weft.plan.precision import FORMATS, Format, LossScale, bell, fates, known, least_update
+from weft.plan.units import percent
 
 WAYS = {"nearest": None, "cut": 1.0, "up": 0.0}
 FATE = {

@@ -6,8 +6,7 @@ Sizes that range over orders of magnitude are given as powers of two.
 from collections.abc import Mapping
 
 from weft.draw import roofline as draw_roofline
-from weft.draw.figure import amount, percent
-from weft.draw.roofline import duration, intensity, si
+from weft.draw.roofline import intensity
 from weft.explore.box import explored
 from weft.plan import decode, roofline
 from weft.plan.hardware import CHIPS, Chip, size_of
@@ -24,6 +23,7 @@ from weft.plan.roofline import (
     wall,
 )
 from weft.plan.shape import SHAPES
+from weft.plan.units import amount, percent, quantity
 
 
 def _choose(what: str, name: str, choices: Mapping):
@@ -56,8 +56,8 @@ def matmul(
     )
     summary = (
         f"{intensity(work)} FLOPs per byte, {_bound(work, on, dtype)}. {needs.capitalize()}. "
-        f"Least time {duration(seconds(work, on, dtype))}, of which the weights alone take "
-        f"{duration(n * n * size / on.bandwidth)} to read."
+        f"Least time {quantity(seconds(work, on, dtype), 's')}, of which the weights alone take "
+        f"{quantity(n * n * size / on.bandwidth, 's')} to read."
     )
     points = {
         f"{m} × {n} by {n} × {n}": work,
@@ -81,9 +81,10 @@ def attention(
     flash = roofline.attention(T, T, 1, width, 2, "flash", sram=1024 * sram or None)
     times = [seconds(work, on, dtype) for work in (naive, flash)]
     summary = (
-        f"T = {T}: both take {si(flash.flops, 'FLOP')}. Naive moves {si(naive.bytes, 'B')} and is "
-        f"bound by {wall(naive, on, dtype)}, flash {si(flash.bytes, 'B')} and is bound by "
-        f"{wall(flash, on, dtype)}; at best it is {amount(times[0] / times[1])} times as fast."
+        f"T = {T:,}: both take {quantity(flash.flops, 'FLOP')}. Naive moves "
+        f"{quantity(naive.bytes, 'B')} and is bound by {wall(naive, on, dtype)}, flash "
+        f"{quantity(flash.bytes, 'B')} and is bound by {wall(flash, on, dtype)}; at best it is "
+        f"{amount(times[0] / times[1])} times as fast."
     )
     points = {"naive, scores in memory": naive, "flash, scores on the chip": flash}
     return draw_roofline.svg(points, [(on, dtype)], span=(1, 1e5)), summary
@@ -103,11 +104,11 @@ def decoding(
     least, slow = (seconds(work, on, dtype) for work in (matmuls, attention))
     held = 2 * shape.params + 2 ** (batch + context) * decode.bytes_per_token(shape)
     summary = (
-        f"A token for each of {2**batch} sequences takes at least {duration(least + slow)}, "
+        f"A token for each of {2**batch} sequences takes at least {quantity(least + slow, 's')}, "
         f"{percent(slow / (least + slow))} of it for attention: "
-        f"{si(2**batch / (least + slow), 'tokens/s')}. The matmuls are "
-        f"{_bound(matmuls, on, dtype)}. Weights and caches are {si(held, 'B')}, the chip has "
-        f"{si(on.memory, 'B')}."
+        f"{amount(2**batch / (least + slow), 3)} tokens/s. The matmuls are "
+        f"{_bound(matmuls, on, dtype)}. Weights and caches are {quantity(held, 'B')}, the chip has "
+        f"{quantity(on.memory, 'B')}."
     )
     points = {"matmuls": matmuls, "attention": attention, "the whole step": whole}
     return draw_roofline.svg(points, [(on, dtype)], span=(0.1, 1e4)), summary
@@ -122,9 +123,10 @@ def fusion(chip: str = "h100", chain: str = "gelu", kernels: int = 8) -> tuple[s
     one, each = (roofline.in_kernels(n, size, steps, k) for k in (1, len(steps)))
     time, best, worst = (seconds(work, on, "fp32") for work in (now, one, each))
     summary = (
-        f"{len(steps)} steps on {n} elements of two bytes in {kernels} "
-        f"{'kernel' if kernels == 1 else 'kernels'}: {si(now.bytes, 'B')}, {duration(time)}. "
-        f"In one kernel {duration(best)}, each in its own {duration(worst)}, "
+        f"{len(steps)} steps on {n:,} elements of two bytes in {kernels} "
+        f"{'kernel' if kernels == 1 else 'kernels'}: {quantity(now.bytes, 'B')}, "
+        f"{quantity(time, 's')}. "
+        f"In one kernel {quantity(best, 's')}, each in its own {quantity(worst, 's')}, "
         f"{amount(worst / best)} times as long; the FLOPs never change."
     )
     points = {f"in {kernels}": now, "in one kernel": one, "each in its own": each}
@@ -143,8 +145,8 @@ def transformer(
     step = sum(times.values())
     slow = sum(time for name, time in times.items() if wall(parts[name], on, dtype) == "memory")
     summary = (
-        f"{batch * shape.seq} tokens: {duration(step)} at best if one operation follows another, "
-        f"of which {percent(slow / step)} for operations bound by memory that do "
+        f"{batch * shape.seq:,} tokens: {quantity(step, 's')} at best if one operation follows "
+        f"another, of which {percent(slow / step)} for operations bound by memory that do "
         f"{amount(100 * _share(parts, on, dtype))} % of the FLOPs."
     )
     return draw_roofline.svg(parts, [(on, dtype)], span=(0.1, 1e4)), summary

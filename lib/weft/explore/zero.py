@@ -1,12 +1,11 @@
 """The sliders of the ZeRO chapter: a step in time, the size of a bucket, and who keeps what."""
 
-from weft.draw.collectives import binary
-from weft.draw.figure import amount, moment
 from weft.draw.zero import buckets_svg, shares_svg, steps_svg
 from weft.explore.box import explored
 from weft.plan.arguments import sizes, whole
 from weft.plan.hardware import CHIPS, LINKS
 from weft.plan.shape import SHAPES
+from weft.plan.units import amount, binary, moment
 from weft.plan.zero import (
     Durations,
     alive,

@@ -3,9 +3,9 @@
 from weft.draw import figure as svg
 from weft.draw.attention.tiles import NAMES, OUTLINE
 from weft.draw.figure import Figure, Scale, number
-from weft.draw.roofline import si
 from weft.plan.arguments import sizes
 from weft.plan.attention import cuts, shared, traffic, visits
+from weft.plan.units import quantity
 
 PANEL, BETWEEN = 236, 22
 SIDE, STRIP, GAP = 150, 14, 6  # the longer side of the matrix; the width of Q, K, V and O
@@ -76,7 +76,9 @@ def _loops(figure, order, T, S, tile_q, tile_k, causal, moved) -> None:
         figure.words(x.stop + GAP, 81, "V")
         figure.words(2, y.stop + 14, "Q")
         figure.words(x.stop + GAP + 2, y.stop + 14, "O")
-    figure.words(0, y.stop + 34, f"reads {si(moved[0], 'B')}, writes {si(moved[1], 'B')}")
+    figure.words(
+        0, y.stop + 34, f"reads {quantity(moved[0], 'B')}, writes {quantity(moved[1], 'B')}"
+    )
 
 
 def _walk(figure: Figure, points: list[tuple[float, float]]) -> None:
@@ -126,19 +128,19 @@ def _warps(figure, order, top, tile_q, tile_k, warps, passed) -> None:
     else:
         figure.words(out + share / 2, at + high + 13, "O", text_anchor="middle", font_size=11)
     figure.words(0, at + high + 13, "scores", font_size=11)
-    told = f"exchange {si(passed.exchanged, 'B')}" if passed.exchanged else "exchange nothing"
-    figure.words(0, at + high + 32, told)
+    told = quantity(passed.exchanged, "B") if passed.exchanged else "nothing"
+    figure.words(0, at + high + 32, f"exchange {told}")
 
 
 def _describe(T, S, tile_q, tile_k, warps, moved, passed) -> str:
-    first, second = (moved[o] for o in NAMES)
+    first, second = ([quantity(nbytes, "B") for nbytes in moved[o]] for o in NAMES)
     return (
         f"Two matrices of {T} queries by {S} keys in tiles of {tile_q} by {tile_k}, side by side. "
         "Left, FlashAttention-1: the line of visits runs down column after column; a tile of K and "
-        f"V stays while Q and O pass; {si(first[0], 'B')} read, {si(first[1], 'B')} written. "
+        f"V stays while Q and O pass; {first[0]} read, {first[1]} written. "
         "Right, FlashAttention-2: the line runs along row after row; a tile of Q and O stays while "
-        f"K and V pass; {si(second[0], 'B')} read, {si(second[1], 'B')} written. Below, one tile "
+        f"K and V pass; {second[0]} read, {second[1]} written. Below, one tile "
         f"among {warps} warps: left in columns, so that each warp has a part of the whole output "
-        f"and {si(passed['fa1'].exchanged, 'B')} pass through shared memory; right in rows, so "
-        "that each has rows of the output and nothing is exchanged."
+        f"and {quantity(passed['fa1'].exchanged, 'B')} pass through shared memory; right in rows, "
+        "so that each has rows of the output and nothing is exchanged."
     )

@@ -2,9 +2,9 @@
 
 from weft.draw import figure as svg
 from weft.draw.figure import Figure, Log, number
-from weft.draw.roofline import si
 from weft.plan.arguments import sizes
 from weft.plan.attention import footprint, tiles, traffic
+from weft.plan.units import quantity
 
 WIDE, HIGH = 480, 330
 KIB = 1024
@@ -91,7 +91,7 @@ def _curve(figure, N, d, size, order, causal, counts, x, y) -> None:
     look = {"stroke_width": 2.5 if order == "fa2" else 1.25, "stroke_dasharray": DASHES[order]}
     figure.mark("path", d=f"M{line}", fill="none", stroke="currentColor", **look)
     for memory, count in zip(MEMORIES, counts, strict=True):
-        tip = f"{NAMES[order]}, {memory} KiB: {si(count, 'B')}"
+        tip = f"{NAMES[order]}, {memory} KiB: {quantity(count, 'B')}"
         figure.mark("circle", cx=x(memory), cy=y(count), r=3.5, tip=tip)
 
 
@@ -100,7 +100,7 @@ def _axes(figure: Figure, x: Log, y: Log) -> None:
     with figure.group(font_size=11, text_anchor="end"):
         for tick in y.ticks((1,) if y.high / y.low > 1500 else (1, 2, 5)):
             figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.15)
-            figure.words(x.start - 6, y(tick) + 4, si(tick, "B"))
+            figure.words(x.start - 6, y(tick) + 4, quantity(tick, "B"))
     with figure.group(text_anchor="middle", font_size=11):
         for memory in MEMORIES:
             figure.line(x(memory), y.start, x(memory), y.start + 4)
@@ -130,13 +130,14 @@ def _ring() -> dict:
 
 def _describe(N, d, counts, sram, least) -> str:
     ends = "; ".join(
-        f"{NAMES[o]} from {si(c[0], 'B')} to {si(c[-1], 'B')}" for o, c in counts.items()
+        f"{NAMES[o]} from {quantity(c[0], 'B')} to {quantity(c[-1], 'B')}"
+        for o, c in counts.items()
     )
     chosen = counts["fa2"][MEMORIES.index(sram)]
     return (
         f"Bytes that one head of {N} queries and keys of width {d} moves, over tile memory from "
         f"{MEMORIES[0]} to {MEMORIES[-1]} KiB, both axes logarithmic: {ends}. The two "
-        f"FlashAttentions fall along a straight line, towards the {si(least, 'B')} of Q, K, V and "
-        f"O; three passes stay level. Ringed: {sram} KiB, where FlashAttention-2 moves "
-        f"{si(chosen, 'B')}."
+        f"FlashAttentions fall along a straight line, towards the {quantity(least, 'B')} of Q, K, "
+        f"V and O; three passes stay level. Ringed: {sram} KiB, where FlashAttention-2 moves "
+        f"{quantity(chosen, 'B')}."
     )

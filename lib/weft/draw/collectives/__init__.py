@@ -2,10 +2,9 @@
 
 from weft.draw.collectives.boxes import box_svg
 from weft.draw.collectives.film import film_svg
-from weft.draw.collectives.times import binary, curves_svg, times_svg
+from weft.draw.collectives.times import curves_svg, times_svg
 
 __all__ = [
-    "binary",
     "box_svg",
     "curves_svg",
     "film_svg",

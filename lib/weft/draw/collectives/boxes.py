@@ -1,8 +1,9 @@
 """What connects the GPUs of a box: NVLinks to the switches inside, a card on a rail outside."""
 
 from weft.draw import figure as svg
-from weft.draw.figure import Colour, Figure, amount
+from weft.draw.figure import Colour, Figure
 from weft.plan.collectives import Box
+from weft.plan.units import amount
 
 WIDE, SHOWN = 480, 8  # more GPUs than that are not all drawn
 GPU = Colour("weft-gpu", "#88BBEE")

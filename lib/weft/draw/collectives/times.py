@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from weft.draw.figure import Figure, Log, amount, measure, moment, number
+from weft.draw.figure import Figure, Log, measure, number
 from weft.plan.collectives import crossover, seconds
 from weft.plan.hardware import Link
+from weft.plan.units import binary, moment
 
 WIDE, HIGH = 480, 330
 LEAST, MOST = 2**10, 2**33  # bytes
@@ -24,7 +25,6 @@ NAMES = {
     "flat": "one ring through all",
     "rails": "nodes, then rails",
 }
-UNITS = ("B", "KiB", "MiB", "GiB")
 Curves = Mapping[str, Callable[[float], float]]  # name of an algorithm -> seconds by bytes
 
 
@@ -73,18 +73,6 @@ def curves_svg(curves: Curves, nbytes: int, title: str, told: str = "") -> str:
         tip = f"{NAMES[kind]}, {binary(nbytes)}: {moment(times[kind], 's', times[kind])}"
         figure.mark("circle", cx=x(nbytes), cy=y(times[kind]), r=4.5, tip=tip)
     return str(figure)
-
-
-def binary(nbytes: float) -> str:
-    """A size in the unit of 1024 that suits it.
-
-    >>> binary(2**20), binary(1536), binary(7)
-    ('1 MiB', '1.5 KiB', '7 B')
-    """
-    power = 0
-    while nbytes >= 1024 and power < len(UNITS) - 1:
-        nbytes, power = nbytes / 1024, power + 1
-    return f"{amount(nbytes)} {UNITS[power]}"
 
 
 def _below(time: float) -> float:

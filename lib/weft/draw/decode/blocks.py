@@ -3,8 +3,9 @@
 from collections.abc import Hashable, Sequence
 
 from weft.draw import figure as svg
-from weft.draw.figure import Colour, Figure, measure, percent
+from weft.draw.figure import Colour, Figure, measure
 from weft.plan.decode import Blocks
+from weft.plan.units import percent
 
 WIDE = 480
 SLOT, GAP = 22, 12  # the side of a slot, and the space between blocks

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.draw.figure import FORWARD, INK, Figure, Scale, amount, legend, measure
+from weft.draw.figure import FORWARD, INK, Figure, Scale, legend, measure
 from weft.plan.decode import bytes_per_token
 from weft.plan.shape import ModelShape
+from weft.plan.units import binary
 
 WIDE, BAR, STEP = 480, 22, 34
 OUTLINE = {"stroke": INK, "stroke_opacity": 0.5, "stroke_width": 0.75}
@@ -14,10 +15,9 @@ OWN = {"fill": "none", "stroke": "currentColor", "stroke_opacity": 0.6, "stroke_
 
 def bytes_svg(shapes: Mapping[str, ModelShape], size: int = 2) -> str:
     """KiB of cache for each token, `size` bytes an element; dashed if all heads had their own."""
-    costs = {name: bytes_per_token(shape, size) / 1024 for name, shape in shapes.items()}
+    costs = {name: bytes_per_token(shape, size) for name, shape in shapes.items()}
     owns = {
-        name: bytes_per_token(replace(shape, kv_heads=None), size) / 1024
-        for name, shape in shapes.items()
+        name: bytes_per_token(replace(shape, kv_heads=None), size) for name, shape in shapes.items()
     }
     left = 12 + max(map(measure, shapes))
     x = Scale(0, max(owns.values()), left, WIDE - 12 - measure("0000 KiB, 1/00"))
@@ -43,7 +43,7 @@ def bytes_svg(shapes: Mapping[str, ModelShape], size: int = 2) -> str:
         figure.mark(
             "rect", width=x(costs[name]) - x(0), **box, **FORWARD.paint(), **OUTLINE, tip=tip
         )
-        told = f"{amount(costs[name])} KiB"
+        told = binary(costs[name])
         if shape.groups < shape.heads:
             told += f", 1/{shape.heads // shape.groups}"
         figure.words(x(owns[name]) + 6, y + 15, told)
@@ -55,11 +55,11 @@ def _describe(
 ) -> str:
     told = ["A bar for each model."]
     for name, shape in shapes.items():
-        what = f"{name}: {amount(costs[name])} KiB for each token"
+        what = f"{name}: {binary(costs[name])} for each token"
         if shape.groups < shape.heads:
             what += (
                 f", with {shape.groups} heads of keys and values for {shape.heads} heads; it would "
-                f"be {amount(owns[name])} KiB if each had its own"
+                f"be {binary(owns[name])} if each had its own"
             )
         told.append(what + ".")
     return " ".join(told)

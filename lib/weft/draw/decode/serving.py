@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from weft.draw import figure as svg
 from weft.draw.decode.blocks import HUES
-from weft.draw.figure import Colour, Figure, Scale, amount, measure, number, percent
+from weft.draw.figure import Colour, Figure, Scale, measure, number
 from weft.plan.decode import Lease, Life, Service
+from weft.plan.units import amount, percent
 
 WIDE = 480
 HIGH, HEAD, AXIS = 136, 28, 36  # of one memory over time, the line above it, the axis below all

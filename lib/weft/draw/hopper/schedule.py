@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
 from weft.draw import figure as svg
-from weft.draw.figure import Colour, Figure, Scale, amount, measure, percent
+from weft.draw.figure import Colour, Figure, Scale, measure
 from weft.plan.hopper import (
     ROWS,
     SM,
@@ -20,6 +20,7 @@ from weft.plan.hopper import (
     play,
     work,
 )
+from weft.plan.units import amount, percent
 
 WIDE, LEFT, RIGHT = 640, 104, 42
 TOP, ROW, CELL, HEAD, AXIS = 28, 26, 22, 22, 26

@@ -19,11 +19,10 @@ from weft.draw.figure import (
     Figure,
     Log,
     Scale,
-    amount,
     measure,
     number,
 )
-from weft.draw.roofline import PREFIXES, si
+from weft.plan.units import amount, length, prefixed, quantity
 
 Points = Mapping[float, float]  # size -> value; a size that is missing is a gap
 NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -154,38 +153,11 @@ def _line(figure, panel, who, line, sizes, x, y, look, mark) -> None:
     figure.mark("path", d=path, fill="none", stroke_linejoin="round", **look)
     fill = _fill(list(panel.lines).index(who))
     for size, value in line.items():
-        tip = f"{who}, {panel.across} {size:g}: {value_words(value, panel.unit)}"
+        tip = f"{who}, {panel.across} {size:g}: {quantity(value, panel.unit)}"
         figure.mark("path", d=mark(x(size), y(value)), tip=tip, **fill)
 
 
-def value_words(value: float, unit: str) -> str:
-    """A value with its unit, in three digits.
-
-    >>> value_words(6.12e14, "FLOP/s"), value_words(0.00321, "s"), value_words(12.34, "1/s")
-    ('612 TFLOP/s', '3.21 ms', '12.3 per s')
-    """
-    if unit in ("1", "1/s"):
-        return amount(float(f"{value:.3g}")) + (" per s" if unit == "1/s" else "")
-    if unit == "s" and 0 < value < 0.9995:
-        steps = ((1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
-        factor, small = next((p for p in steps if value * p[0] >= 0.9995), steps[-1])
-        return f"{float(f'{value * factor:.3g}'):g} {small}"
-    return si(value, unit)
-
-
 # --- axes -----------------------------------------------------------------------------------------
-
-
-def size_words(size: float) -> str:
-    """A size on the axis; k is 1024, M is 1024 k.
-
-    >>> size_words(512), size_words(16384), size_words(2**22), size_words(1000)
-    ('512', '16k', '4M', '1000')
-    """
-    for unit, letter in ((2**20, "M"), (2**10, "k")):
-        if size >= unit and size % unit == 0:
-            return f"{size / unit:g}{letter}"
-    return f"{size:g}"
 
 
 def _axes(figure: Figure, panel: Panel, sizes, x, y, stop: float) -> None:
@@ -201,11 +173,11 @@ def _axes(figure: Figure, panel: Panel, sizes, x, y, stop: float) -> None:
     with figure.group(font_size=SMALL, text_anchor="middle"):
         for size in sizes:
             figure.line(x(size), y.start, x(size), y.start + 4)
-            half = measure(size_words(size), SMALL) / 2
+            half = measure(length(size), SMALL) / 2
             if x(size) - half >= free:
-                figure.words(x(size), y.start + 16, size_words(size))
+                figure.words(x(size), y.start + 16, length(size))
                 free = x(size) + half + 4
-    letters = "".join(map(size_words, sizes))
+    letters = "".join(map(length, sizes))
     thousand = " (1k = 1024)" if "k" in letters else " (1M = 1024²)" if "M" in letters else ""
     middle = (LEFT + stop) / 2
     across = f"{panel.across}{thousand}"
@@ -217,13 +189,13 @@ def _ticks(panel: Panel, y: Scale | Log) -> tuple[list[tuple[float, str]], str]:
     if isinstance(y, Log):
         ticks = y.ticks((1,)) if len(y.ticks((1,))) >= 3 else y.ticks((1, 2, 5))
         head = {"s": "time", "B": "bytes"}.get(panel.unit, panel.unit)
-        return [(tick, value_words(tick, panel.unit)) for tick in ticks], head
+        return [(tick, quantity(tick, panel.unit)) for tick in ticks], head
     if panel.unit in ("1", "1/s"):
         head = "ratio" if panel.unit == "1" else "per second"
         return [(tick, amount(tick)) for tick in y.ticks(5)], head
-    factor, prefix = next(((f, p) for f, p in PREFIXES if y.high >= 2 * f), (1.0, ""))
-    shown = Scale(0, y.high / factor, y.start, y.stop)
-    return [(tick * factor, amount(tick)) for tick in shown.ticks(5)], prefix + panel.unit
+    size, unit = prefixed(y.high / 2, panel.unit)
+    shown = Scale(0, y.high / size, y.start, y.stop)
+    return [(tick * size, amount(tick)) for tick in shown.ticks(5)], unit
 
 
 # --- what stands at the end of a line -------------------------------------------------------------
@@ -255,7 +227,7 @@ def _labels(panel: Panel, limits: Mapping[str, float]) -> list[Label]:
 
 
 def _label(name: str, value: float, unit: str, last: float, mark, fill) -> Label:
-    said = value_words(value, unit)
+    said = quantity(value, unit)
     short = said.partition(" ")[0] if unit.endswith("/s") else said
     words = [*name.split(), short]
     if measure(" ".join(words), SMALL) <= MOST_LABEL:
@@ -331,12 +303,12 @@ def _describe(panel: Panel, limits: Mapping[str, float], sizes: Sequence[float])
     last = {who: (max(line), line[max(line)]) for who, line in panel.lines.items()}
     ends = sorted(last.items(), key=lambda item: -item[1][1])
     told = [
-        f"{who} {value_words(value, panel.unit)}" + ("" if size == sizes[-1] else f" at {size:g}")
+        f"{who} {quantity(value, panel.unit)}" + ("" if size == sizes[-1] else f" at {size:g}")
         for who, (size, value) in ends
     ]
     kinds = "A curve" if len(told) == 1 else f"{len(told)} curves"
     span = f"from {sizes[0]:g} to {sizes[-1]:g}" if len(sizes) > 1 else f"at {sizes[0]:g}"
     said = f"{kinds} over {panel.across} {span}. They end with {', '.join(told)}."
     for name, value in limits.items():
-        said += f" A level line, {name}, is at {value_words(value, panel.unit)}."
+        said += f" A level line, {name}, is at {quantity(value, panel.unit)}."
     return said

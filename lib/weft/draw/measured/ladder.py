@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from weft.draw.figure import FORWARD, Figure, Scale, amount, measure
-from weft.draw.measured.curves import NOTHING, value_words
+from weft.draw.figure import FORWARD, Figure, Scale, measure
+from weft.draw.measured.curves import NOTHING
+from weft.plan.units import amount, quantity
 
 WIDE, BAR, LINE, SMALL, GAP = 400, 15, 14, 11, 12
 
@@ -49,7 +50,7 @@ def svg(
         y += LINE + BAR + LINE * len(lines) + GAP
     for i, (name, value) in enumerate(limits.items()):
         row = (20 if title else 4) + LINE * i + 9
-        said = f"{name} {value_words(value, unit)}"
+        said = f"{name} {quantity(value, unit)}"
         figure.words(x(value), row, f"{said} |", font_size=SMALL, text_anchor="end")
     return str(figure)
 
@@ -59,7 +60,7 @@ def _step(figure: Figure, step: Step, lines, before: float | None, unit: str, x,
     if step.value is None:
         said = "not yet measured"
     else:
-        said = value_words(step.value, unit)
+        said = quantity(step.value, unit)
         if before:
             said += f", {amount(float(f'{step.value / before:.3g}'))} times as much"
         figure.mark("rect", x=0, y=y + LINE, width=x(step.value), height=BAR - 2, rx=2,
@@ -87,9 +88,9 @@ def wrapped(text: str, room: float, size: float) -> list[str]:
 
 def _describe(steps: Sequence[Step], unit: str, limits: Mapping[str, float]) -> str:
     told = [
-        f"{s.name} {'not yet measured' if s.value is None else value_words(s.value, unit)}"
+        f"{s.name} {'not yet measured' if s.value is None else quantity(s.value, unit)}"
         + (f" ({s.reason})" if s.reason else "")
         for s in steps
     ]
-    told += [f"{name}, a limit, {value_words(value, unit)}" for name, value in limits.items()]
+    told += [f"{name}, a limit, {quantity(value, unit)}" for name, value in limits.items()]
     return f"Bars, in order: {'; '.join(told)}."

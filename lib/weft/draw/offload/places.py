@@ -1,9 +1,10 @@
 """Where the bytes of a model live: a bar for each level of memory, against what it can hold."""
 
-from weft.draw.figure import INK, Figure, Scale, amount, legend, percent
+from weft.draw.figure import INK, Figure, Scale, legend
 from weft.draw.memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from weft.plan.memory import States
 from weft.plan.offload import LEVELS, STATES, STRATEGIES, Node, placed
+from weft.plan.units import amount, percent, quantity
 
 WIDE, ROW, BAR, TOP = 480, 58, 22, 52
 LOOKS = {
@@ -52,19 +53,21 @@ def levels_svg(
 
 def _row(figure: Figure, x: Scale, y: float, level: str, held: States, room: float) -> None:
     figure.words(0, y - 3, NAMES[level])
-    figure.words(x(1) - 6, y - 3, f"{size(held.total)} of {size(room)}", text_anchor="end")
+    figure.words(
+        x(1) - 6, y - 3, f"{quantity(held.total, 'B')} of {quantity(room, 'B')}", text_anchor="end"
+    )
     figure.boxes([(x(0), y + 3, x(1) - x(0), BAR)], fill_opacity=0.06)
     start = 0.0
     for state in STATES:
         share = _share(getattr(held, state), room)
         stop = min(start + share, REACH)
         if stop > start:
-            tip = f"{NAMES[level]}: {state} {size(getattr(held, state))}"
+            tip = f"{NAMES[level]}: {state} {quantity(getattr(held, state), 'B')}"
             place = {"x": x(start), "y": y + 3, "width": x(stop) - x(start), "height": BAR}
             figure.mark("rect", **place, tip=tip, **LOOKS[state], **OUTLINE)
         start = stop
     if start > 1:
-        tip = f"{NAMES[level]}: {size(held.total - room)} do not fit"
+        tip = f"{NAMES[level]}: {quantity(held.total - room, 'B')} do not fit"
         over = {"x": x(1), "y": y + BAR + 5, "width": x(start) - x(1), "height": 5}
         figure.mark("rect", **over, tip=tip, **TOO_MUCH)
     figure.line(x(1), y - 8, x(1), y + BAR + 10, stroke_width=2)
@@ -78,20 +81,8 @@ def _share(held: float, room: float) -> float:
 def _told(level: str, held: States, node: Node) -> str:
     room, parts = node.room(level), [s for s in STATES if getattr(held, s)]
     if not parts:
-        return f"Nothing lies in {NAMES[level]} ({size(room)})."
-    what = ", ".join(f"{state} {size(getattr(held, state))}" for state in parts)
+        return f"Nothing lies in {NAMES[level]} ({quantity(room, 'B')})."
+    what = ", ".join(f"{state} {quantity(getattr(held, state), 'B')}" for state in parts)
     full = f"{percent(held.total / room)} full" if room else "there is none"
     verdict = "it fits" if held.total <= room else "it does not fit"
     return f"In {NAMES[level]} lie {what}: {full}, {verdict}."
-
-
-def size(nbytes: float) -> str:
-    """Bytes in the decimal unit that suits them, as data sheets print capacities.
-
-    >>> size(1.5e12), size(512e9), size(0)
-    ('1.5 TB', '512 GB', '0 B')
-    """
-    for factor, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if nbytes >= factor:
-            return f"{float(f'{nbytes / factor:.3g}'):g} {unit}"
-    return f"{nbytes:.0f} B"

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from weft.draw.figure import Figure, Log, Scale, amount, measure, number, percent
+from weft.draw.figure import Figure, Log, Scale, measure, number
 from weft.plan.offload import FLOWS, share_left
 from weft.plan.shape import ModelShape
+from weft.plan.units import amount, percent, quantity
 
 WIDE, HIGH = 480, 320
 MOST = 1024  # sequences
@@ -73,7 +74,7 @@ def needed_svg(shape: ModelShape, links: Links, peak: float, batch: int, devices
     odds["optimizer"] *= devices
     shares = [0.02 * k for k in range(5, 50)]
     x, y = Scale(0, 1, 64, WIDE - 22), Log(1e7, 1e13, HIGH - 44, 70)
-    ninety = ", ".join(f"{flow} {gigabytes(9 / odds[flow])}" for flow in FLOWS)
+    ninety = ", ".join(f"{flow} {quantity(9 / odds[flow], 'B/s')}" for flow in FLOWS)
     figure = Figure(
         WIDE,
         HIGH,
@@ -89,7 +90,9 @@ def needed_svg(shape: ModelShape, links: Links, peak: float, batch: int, devices
         figure.words(x(tick), y.start + 17, label, text_anchor="middle", font_size=11)
     for tick in y.ticks((1,)):
         figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.12)
-        figure.words(x.start - 6, y(tick) + 4, gigabytes(tick), text_anchor="end", font_size=11)
+        figure.words(
+            x.start - 6, y(tick) + 4, quantity(tick, "B/s"), text_anchor="end", font_size=11
+        )
     for name, rate in links.items():
         figure.line(x.start, y(rate), x.stop, y(rate), stroke_width=1, stroke_opacity=0.7)
         figure.words(x(0.62), y(rate) - 4, name, font_size=11, text_anchor="end")
@@ -105,18 +108,6 @@ def needed_svg(shape: ModelShape, links: Links, peak: float, batch: int, devices
     figure.words(0, y.stop - 16, "bandwidth of one device")
     figure.words((x.start + x.stop) / 2, HIGH - 6, "share of the peak", text_anchor="middle")
     return str(figure)
-
-
-def gigabytes(rate: float) -> str:
-    """A rate in the decimal unit that suits it.
-
-    >>> gigabytes(2.4e9), gigabytes(3e11), gigabytes(1e7)
-    ('2.4 GB/s', '300 GB/s', '10 MB/s')
-    """
-    for factor, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")):
-        if rate >= factor:
-            return f"{float(f'{rate / factor:.3g}'):g} {unit}"
-    return f"{rate:.3g} B/s"
 
 
 def _axes(figure: Figure, x: Log, y: Scale) -> None:

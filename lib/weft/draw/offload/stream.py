@@ -1,19 +1,8 @@
 """A state that streams through buffers: a lane each for reading, computing and writing."""
 
-from weft.draw.figure import (
-    INK,
-    TRAVEL,
-    WAITING,
-    Colour,
-    Figure,
-    Scale,
-    amount,
-    legend,
-    measure,
-    percent,
-    time_axis,
-)
+from weft.draw.figure import INK, TRAVEL, WAITING, Colour, Figure, Scale, legend, measure, time_axis
 from weft.plan.offload import KINDS, Move, Stream
+from weft.plan.units import amount, percent
 
 WIDE, ROW, CELL, TOP = 480, 28, 22, 28
 THIRD = Colour("weft-third", "#9DB8A0")

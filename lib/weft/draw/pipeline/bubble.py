@@ -3,9 +3,10 @@
 from math import floor, log10
 
 from weft.draw import figure as svg
-from weft.draw.figure import Figure, Log, amount, measure, number, percent
+from weft.draw.figure import Figure, Log, measure, number
 from weft.plan.pipeline import bubble, interleaved, one_f_one_b
 from weft.plan.simulate import simulate
+from weft.plan.units import amount, percent
 
 WIDE, HIGH = 480, 330
 CURVES = (1, 2, 4)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from math import ceil, floor
 
-from weft.draw.figure import Scale, amount, percent
+from weft.draw.figure import Scale
 from weft.plan.simulate import Span, Timeline
+from weft.plan.units import amount, percent
 
 INDENT = 9  # room for "rank 12  "
 IDLE, BLOCKED = ".", "~"

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from weft.draw import figure as svg
-from weft.draw.figure import Figure, measure, percent
+from weft.draw.figure import Figure, measure
 from weft.draw.pipeline import grid as grid
 from weft.plan.simulate import Timeline
+from weft.plan.units import moment, percent
 
 HEAD = 20  # room for the label above each grid
 BETWEEN = 8
@@ -32,7 +33,7 @@ def compare_svg(
     x = grid.time_scale(timelines, grid.WIDEST - left - right, left)
     tops, bottom = _places(timelines)
     results = [
-        f"makespan {svg.moment(t.makespan, unit, t.makespan)}, idle {percent(t.bubble)}"
+        f"makespan {moment(t.makespan, unit, t.makespan)}, idle {percent(t.bubble)}"
         for t in timelines
     ]
     heads = (1.1 * measure(a) + 20 + measure(b) for a, b in zip(labels, results, strict=True))

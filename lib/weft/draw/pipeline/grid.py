@@ -6,9 +6,10 @@ from math import ceil
 from statistics import median
 
 from weft.draw import figure as svg
-from weft.draw.figure import Figure, Scale, amount, measure, percent
+from weft.draw.figure import Figure, Scale, measure
 from weft.plan.schedule import COMPUTE, Plan
 from weft.plan.simulate import Span, Timeline
+from weft.plan.units import amount, moment, percent, prefixed
 
 NAMES = {
     "gpipe": "GPipe",
@@ -77,7 +78,7 @@ def margin(p: int) -> float:
 
 def margin_right(timelines: Sequence[Timeline], unit: str) -> float:
     """Room for the half of the last time label that hangs over."""
-    labels = (svg.moment(t.makespan, unit, t.makespan) for t in timelines)
+    labels = (moment(t.makespan, unit, t.makespan) for t in timelines)
     return max(12, *(round(measure(label) / 2) + 4 for label in labels))
 
 
@@ -247,8 +248,8 @@ def _middle(span: Span, x: Scale, b_share: float, needed: float) -> float:
 def _tip(timeline: Timeline, span: Span, unit: str) -> str:
     """What an action is and when: "F3 of stage 5, 2 to 3"."""
     stage = f" of stage {span.action.stage}" if timeline.plan.v > 1 else ""
-    start = amount(span.start * svg.prefixed(timeline.makespan, unit)[0])
-    return f"{span.action}{stage}, {start} to {svg.moment(span.end, unit, timeline.makespan)}"
+    start = amount(span.start / prefixed(timeline.makespan, unit)[0])
+    return f"{span.action}{stage}, {start} to {moment(span.end, unit, timeline.makespan)}"
 
 
 def keys(timelines: Sequence[Timeline]) -> list[svg.Key]:
@@ -272,7 +273,7 @@ def describe(timeline: Timeline, unit: str = "") -> str:
     plan = timeline.plan
 
     def time(value: float) -> str:
-        return svg.moment(value, unit, timeline.makespan)
+        return moment(value, unit, timeline.makespan)
 
     told = [
         f"A grid with a row for each rank, {plan.p} in all, and time to the right. "

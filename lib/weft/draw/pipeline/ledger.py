@@ -7,6 +7,7 @@ from weft.draw.figure import Figure, Scale, measure
 from weft.draw.pipeline import grid as grid
 from weft.plan.pipeline import ledger
 from weft.plan.simulate import Timeline
+from weft.plan.units import moment
 
 HOLLOW = {"fill": "none", "stroke": "currentColor", "stroke_dasharray": "3 2"}
 LOOKS = {
@@ -103,7 +104,7 @@ def _bar(
     for (kind, source), length in row.items():
         start, stop = x(now), x(now + length)
         now += length
-        took = svg.moment(length, unit, timeline.makespan)
+        took = moment(length, unit, timeline.makespan)
         meaning = MEANINGS[kind] if source is None else f"waiting for rank {source}"
         edge = {"stroke": svg.INK, "stroke_width": 0.75, "stroke_opacity": 0.5}
         look = {**edge, **LOOKS[kind]}
@@ -126,7 +127,7 @@ def _describe(timeline: Timeline, sums: tuple[dict, ...], unit: str) -> str:
     for rank, row in enumerate(sums):
         parts = []
         for (kind, source), length in row.items():
-            took = svg.moment(length, unit, timeline.makespan)
+            took = moment(length, unit, timeline.makespan)
             meaning = MEANINGS[kind] if source is None else f"waiting for rank {source}"
             parts.append(f"{meaning} {took}")
         told.append(f"Rank {rank}: {', '.join(parts)}.")

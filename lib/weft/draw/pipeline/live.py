@@ -1,10 +1,11 @@
 """Live activations over time: a step curve for each rank, all at one scale."""
 
 from weft.draw import figure as svg
-from weft.draw.figure import Figure, Scale, amount, measure, number
+from weft.draw.figure import Figure, Scale, measure, number
 from weft.draw.pipeline import grid as grid
 from weft.plan.pipeline import live
 from weft.plan.simulate import Timeline
+from weft.plan.units import amount, moment
 
 STRIP, GAP = 44, 12  # the height of a rank's curve at its highest, and the space below it
 
@@ -74,6 +75,6 @@ def _describe(timeline: Timeline, limit: float | None, unit: str) -> str:
     for rank, steps in enumerate(live(timeline)):
         peak = timeline.peak_live[rank]
         first = next((time for time, count in steps if count == peak), 0.0)
-        when = svg.moment(first, unit, timeline.makespan)
+        when = moment(first, unit, timeline.makespan)
         told.append(f"Rank {rank} peaks at {amount(peak / plan.v)}, first at time {when}.")
     return " ".join(told)

@@ -9,6 +9,7 @@ from math import isfinite, log2
 
 from weft.draw.figure import INK, Colour, Figure, Scale, legend, measure, number
 from weft.plan.precision import FORMATS, Format
+from weft.plan.units import amount, percent
 
 WIDE, CELL, ROW = 480, 13, 44
 SIGN = Colour("weft-sign", "#EE8866")
@@ -28,9 +29,9 @@ def told(x: float) -> str:
     """A number in six digits.
 
     >>> told(1 / 3), told(2.0**-24), told(65504.0), told(float("inf"))
-    ('0.333333', '5.96046e-08', '65504', 'infinity')
+    ('0.333333', '5.96046 × 10⁻⁸', '65,504', 'infinity')
     """
-    return f"{x:.6g}".replace("inf", "infinity").replace("nan", "NaN")
+    return amount(x, 6).replace("inf", "infinity").replace("nan", "NaN")
 
 
 def bits_svg(x: float, formats: Sequence[Format] = ALL, threshold: float | None = None) -> str:
@@ -72,7 +73,7 @@ def _error(became: float, x: float) -> str:
         return ", exact"
     if not isfinite(became) or x == 0:
         return ""
-    return f", off by {100 * abs(became - x) / abs(x):.2g} %"
+    return f", off by {percent(abs(became - x) / abs(x), 2)}"
 
 
 def _spell(x: float, formats: Sequence[Format], threshold: float | None) -> str:

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import floor, log2
 
-from weft.draw.figure import Colour, Figure, Scale, legend, number, percent
+from weft.draw.figure import Colour, Figure, Scale, legend, number
 from weft.draw.precision.formats import EXPONENT, LOST, OUTLINE, told
 from weft.plan.precision import Format, LossScale, fates
+from weft.plan.units import percent
 
 WIDE, HIGH = 480, 130
 BAR = Colour("weft-w", "#009E73")

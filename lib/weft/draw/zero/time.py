@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from weft.draw import figure as svg
-from weft.draw.collectives import binary
-from weft.draw.figure import Figure, Log, Scale, amount, measure, moment, number
+from weft.draw.figure import Figure, Log, Scale, measure, number
 from weft.draw.memory import GRADIENTS, WEIGHTS
+from weft.plan.units import amount, binary, moment, prefixed
 from weft.plan.zero import COMPUTE, LINK, Durations, Span, exposed, simulated, step_seconds
 
 WIDE, ROW, HIGH = 480, 22, 18
@@ -161,11 +161,11 @@ def buckets_svg(
     )
     figure = Figure(WIDE, bottom + 42, title, told, least=WIDE * 0.73, largest=WIDE * 1.25)
     figure.words(0, 12, "waiting in a step")
-    factor, _ = svg.prefixed(y.high, unit)
-    shown = Scale(0, y.high * factor, bottom, top)
+    size, _ = prefixed(y.high, unit)
+    shown = Scale(0, y.high / size, bottom, top)
     for tick in shown.ticks(5):
         figure.line(left, shown(tick), x.stop, shown(tick), stroke_opacity=0.15)
-        label = f"{amount(tick)} {svg.prefixed(y.high, unit)[1]}"
+        label = f"{amount(tick)} {prefixed(y.high, unit)[1]}"
         figure.words(left - 6, shown(tick) + 4, label, text_anchor="end", font_size=11)
     with figure.group(text_anchor="middle", font_size=11):
         for power in range(18, 34, 3):

@@ -80,7 +80,8 @@ class Blocks:
         If the next token goes into a block that others hold too, the sequence gets
         a copy first, which has to be made before the token is written.
         """
-        needed, tokens = self.needed(sequence, tokens), whole("tokens", tokens, least=0)
+        needed = self.needed(sequence, tokens)
+        tokens = whole("tokens", tokens, least=0)
         table, length = self._tables[sequence], self._lengths[sequence]
         if needed > self.free:
             raise CacheFull(
