@@ -11,7 +11,7 @@ from weft.meter import live, traffic
 from weft.plan.collectives import steps as plan
 from weft.plan.collectives.price import chunks, sent
 from weft.run.collectives import execute as ours
-from weft.run.world.launcher import launch
+from weft.run.world import launch
 
 REDUCE = {
     "sum": dist.ReduceOp.SUM,

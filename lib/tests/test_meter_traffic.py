@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from weft.meter import traffic
-from weft.run.world.launcher import RankFailed, launch
+from weft.run.world import RankFailed, launch
 
 LIB = Path(__file__).parents[1]
 N = 3

@@ -42,7 +42,7 @@ from weft.run.pipeline.clock import Cpu, GivenCosts, durations, offset
 from weft.run.pipeline.execute import Pipeline, run
 from weft.run.pipeline.messages import hoist
 from weft.run.train import pipeline as train
-from weft.run.world.launcher import RankFailed, launch
+from weft.run.world import RankFailed, launch
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 

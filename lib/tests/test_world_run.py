@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 
 from weft.process import forkserver
-from weft.run.world import launcher as world_module
-from weft.run.world.launcher import RankFailed, launch
+from weft.run.world import RankFailed, launch, pickling
 
 LIB = Path(__file__).parents[1]
 
@@ -244,14 +243,14 @@ def test_wrong_axes_are_named():
     ],
 )
 def test_a_wrong_argument_is_named_before_any_process_starts(change, message, monkeypatch):
-    monkeypatch.setattr(forkserver, "run", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(forkserver, "own", lambda *_: pytest.fail("a process was started"))
     arguments = {"fn": print, "n": 2, **change}
     with pytest.raises(ValueError, match=message):
         launch(arguments.pop("fn"), arguments.pop("n"), **arguments)
 
 
 def test_what_cannot_be_pickled_is_named_before_any_process_starts(monkeypatch):
-    monkeypatch.setattr(forkserver, "run", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(forkserver, "own", lambda *_: pytest.fail("a process was started"))
     lock = threading.Lock()
     with pytest.raises(ValueError, match=r"fn = .*lambda.* cannot be pickled.*lock"):
         launch(lambda world: lock, 2)
@@ -260,8 +259,8 @@ def test_what_cannot_be_pickled_is_named_before_any_process_starts(monkeypatch):
 
 
 def test_without_cloudpickle_functions_of_modules_work_and_others_are_explained(monkeypatch):
-    monkeypatch.setattr(world_module, "cloudpickle", None)
-    monkeypatch.setattr(world_module, "_Pickler", world_module._PlainPickler)
+    monkeypatch.setattr(pickling, "cloudpickle", None)
+    monkeypatch.setattr(pickling, "_Pickler", pickling._PlainPickler)
     assert launch(repr, 2)[1].startswith("World(rank=1, size=2")
     namespace = {"__name__": "__main__"}
     exec("def cell(world): pass", namespace)
@@ -294,7 +293,7 @@ def test_a_rank_that_raises_is_named_first_with_its_traceback():
     assert failure.cause == "KeyError: 'lost weft'"
     assert str(failure).startswith("rank 1 of 3: KeyError: 'lost weft'")
     assert 'raise KeyError("lost weft")' in str(failure)
-    assert "run/rank.py" not in str(failure)
+    assert "weft/process" not in str(failure) and "run/world" not in str(failure)
     assert [outcome.kind for outcome in failure.failures[1:]] == ["stopped", "stopped"]
 
 
@@ -540,15 +539,14 @@ def test_a_rank_may_launch_ranks_of_its_own():
     assert launch(outer, 2) == [[(outer, inner) for inner in range(2)] for outer in range(2)]
 
 
-def test_a_killed_server_is_replaced():
-
+def test_a_killed_forkserver_is_replaced():
     launch(lambda world: None, 1)
-    forkserver._server.process.kill()
-    forkserver._server.process.wait()
+    forkserver._own.process.kill()
+    forkserver._own.process.wait()
     assert launch(lambda world: world.rank, 3) == [0, 1, 2]
 
 
-def test_a_script_needs_no_main_guard_and_leaves_no_server(tmp_path):
+def test_a_script_needs_no_main_guard_and_leaves_no_forkserver(tmp_path):
     path = script(tmp_path, """
         from dataclasses import dataclass
         from weft.run.world import launch
@@ -560,7 +558,7 @@ def test_a_script_needs_no_main_guard_and_leaves_no_server(tmp_path):
 
         points = launch(lambda world, point: Point(point.x + world.rank), 2, Point(1))
         assert points == [Point(1), Point(2)]
-        print(forkserver._server.process.pid)
+        print(forkserver._own.process.pid)
     """)  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-W", "error", path], env=environment(), capture_output=True, text=True

@@ -21,7 +21,7 @@ from zero_checkpoint_cases import (
     weights,
 )
 
-from weft.run.world.launcher import launch
+from weft.run.world import launch
 from weft.run.zero.checkpoint.folder import exists, load, save
 
 

@@ -12,7 +12,7 @@ import torch
 import torch._dynamo  # launch then has it loaded once, and not each rank
 from zero_checkpoint_cases import made, strike
 
-from weft.run.world.launcher import RankFailed, launch
+from weft.run.world import RankFailed, launch
 from weft.run.zero.checkpoint.folder import load, save
 
 

@@ -12,7 +12,7 @@ from weft import cli
 from weft.nn.transformer import Config
 from weft.run.train import zero
 from weft.run.train.zero import ZeroTraining
-from weft.run.world.launcher import launch
+from weft.run.world import launch
 
 TEXT = bytes(range(33, 120)) * 3
 TINY = Config(layers=1, width=8, heads=2, seq=6)

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from weft.meter import traffic
 from weft.plan.zero.stages import sent
-from weft.run.world.launcher import launch
+from weft.run.world import launch
 from weft.run.zero.wrap import STAGES, Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file

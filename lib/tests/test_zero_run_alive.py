@@ -16,7 +16,7 @@ from weft.meter import live, traffic
 from weft.plan.memory.states import model_states
 from weft.plan.zero.kept import alive
 from weft.plan.zero.stages import sent
-from weft.run.world.launcher import launch
+from weft.run.world import launch
 from weft.run.zero import comm_thread, gathered, sharded
 from weft.run.zero.buckets import Bucket
 from weft.run.zero.wrap import Zero

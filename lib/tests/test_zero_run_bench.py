@@ -10,7 +10,7 @@ import torch._dynamo  # noqa: F401 (launch then has it loaded once, and not each
 from weft.bench import zero as bench
 from weft.bench.zero import OURS, PEERS, Sizes
 from weft.nn.transformer import Config
-from weft.run.world.launcher import RankFailed, launch
+from weft.run.world import RankFailed, launch
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from weft.meter import live, traffic
 from weft.run.collectives import execute as collectives
-from weft.run.world.launcher import RankFailed, World, launch
+from weft.run.world import RankFailed, World, launch
 from weft.run.zero.comm_thread import lane
 from weft.run.zero.wrap import Zero
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft.run.world.launcher import launch
+from weft.run.world import launch
 from weft.run.zero.wrap import Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file

@@ -10,7 +10,7 @@ import torch._dynamo  # launch then has it loaded once, and not each rank
 from torch import nn
 
 from weft.ref.precision.mixed import LossScaler, MasterAdam
-from weft.run.world.launcher import launch
+from weft.run.world import launch
 from weft.run.zero.wrap import Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file

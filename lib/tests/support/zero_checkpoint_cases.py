@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from weft.run.world.launcher import World
+from weft.run.world import World
 from weft.run.zero.sharded import DataParallel
 from weft.run.zero.wrap import Zero
 

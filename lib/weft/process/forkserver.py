@@ -1,15 +1,18 @@
-"""Ranks as real processes: started in milliseconds, watched together, ended together.
+"""Processes started in milliseconds, watched together, ended together.
 
 Four kinds of process, each the parent of the next:
 
-    caller   your script or notebook kernel; asks for ranks and waits
-    server   has imported torch and does nothing but fork; one per caller, started at the first call
-    nursery  one per launch: forks the ranks, hears them out, ends them (nursery.py)
-    rank     runs the function (rank.py)
+    caller      your script or notebook kernel, or a grader; asks for ranks and waits
+    forkserver  has imported what is slow to import and does nothing but fork
+    supervisor  one per launch: forks the ranks, hears them out, ends them (supervisor.py)
+    rank        runs the function (rank.py)
 
 A fork of a process that has torch loaded takes milliseconds, where a fresh interpreter takes
-seconds; and since the server is idle and has one thread, forking it is safe where forking a
+seconds; and since the forkserver is idle and has one thread, forking it is safe where forking a
 notebook kernel, or a process that has touched CUDA, is not.
+
+multiprocessing has a forkserver too. Its children import the caller's script again, which then
+needs a main guard, and neither a child that hangs nor what a child has started is ended there.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import contextlib
 import gc
 import json
 import os
+import pickle
 import shutil
 import signal
 import socket
@@ -26,149 +30,249 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
+from importlib import import_module
+from multiprocessing import connection
+from typing import BinaryIO
 
-from weft.process.job import PATIENCE, Job, receive, send
-from weft.process.rank import as_child
-from weft.process.supervisor import Nursery
+from weft.process.end import as_child, keep_only
+from weft.process.job import PATIENCE, Job, Outcome, named
+from weft.process.messages import receive, send
+from weft.process.supervisor import Supervisor
+
+FILES = 16  # descriptors that may come along with a job
+# Threads do not survive a fork, so a forkserver must not start any while importing.
+QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+BOOT = """
+import json, sys
+path, fd, setup, arguments = json.loads(sys.argv[1])
+sys.path[:] = path or sys.path
+from weft.process.forkserver import main
+main(fd, setup, arguments)
+"""
 
 
-class Server:
-    """The process that forks nurseries for this one; started when first needed.
+class Forkserver:
+    """The process that forks supervisors for this one.
 
     It ends when this process does, because its socket closes then.
     """
 
-    def __init__(self, preload: tuple[str, ...]) -> None:
-        ours, theirs = socket.socketpair()
-        # Threads do not survive a fork, so the server must not start any while importing.
-        quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        boot = (
-            "import sys, json, importlib\n"
-            "sys.path[:], fd, preload = json.loads(sys.argv[1])\n"
-            "for name in preload: importlib.import_module(name)\n"
-            f"from {__name__} import _serve\n"
-            "_serve(fd)"
-        )
+    def __init__(
+        self, channel: socket.socket, process: subprocess.Popen | None, words: BinaryIO | None
+    ) -> None:
+        self.channel, self.process, self.words = channel, process, words
         self.owner = os.getpid()
-        self.words = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the server)
-        with theirs:
-            setup = json.dumps([sys.path, theirs.fileno(), preload])
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", boot, setup],
-                stdin=subprocess.DEVNULL,
-                stdout=self.words,
-                stderr=self.words,
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, **quiet},
-                start_new_session=True,  # Ctrl-C is for the caller
-            )
-        self.socket = ours
         self.lock = threading.Lock()
 
-    def nursery(self) -> socket.socket:
-        """A socket to a new nursery; OSError if the server is gone."""
+    @classmethod
+    def fresh(
+        cls,
+        setup: str,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        path: list[str] | None = None,
+    ) -> Forkserver:
+        """A new interpreter, which calls setup, "module:function", with the arguments once.
+
+        environment and path are its own where they are given; else those that an interpreter
+        finds here that takes nothing from the folder it is started in.
+        """
         ours, theirs = socket.socketpair()
-        with theirs, self.lock:
-            socket.send_fds(self.socket, [b"+"], [theirs.fileno()])
-        return ours
+        words = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the forkserver)
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", BOOT]
+                + [json.dumps([path, theirs.fileno(), setup, arguments])],
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                pass_fds=[theirs.fileno()],
+                env={**(environment or os.environ), **QUIET},
+                start_new_session=True,  # Ctrl-C is for the caller
+            )
+        return cls(ours, process, words)
+
+    @classmethod
+    def here(cls) -> Forkserver:
+        """A copy of this process, which must have one thread, as it is now: it stays so."""
+        ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            keep_only(theirs.fileno())
+            as_child(lambda: _serve(theirs))
+        theirs.close()
+        return cls(ours, None, None)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended, or belongs to the process that this one was forked from."""
+        return self.owner != os.getpid() or bool(connection.wait([self.channel], 0))
+
+    def start(self, job: Job, *files: int) -> Launched:
+        """The job, begun, with these descriptors in its ranks; RuntimeError if it cannot be."""
+        ours, theirs = socket.socketpair()
+        launched = Launched(job, ours, self)
+        try:
+            with theirs, self.lock:
+                socket.send_fds(self.channel, [b"+"], [theirs.fileno(), *files])
+            send(ours, pickle.dumps(job))
+        except (BrokenPipeError, ConnectionResetError):
+            launched.close()
+            raise RuntimeError(f"ranks cannot be started: {self.last_words()}") from None
+        ours.settimeout(PATIENCE)
+        return launched
 
     def last_words(self) -> str:
-        """What the server wrote before it ended, for the error message."""
+        """What it wrote before it ended, for the error message."""
+        if self.process is None:
+            return "the process that forks them has ended"
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
         self.words.seek(0)
         return self.words.read().decode(errors="replace")[-4000:]
 
     def close(self) -> None:
-        """End the server and wait for it."""
-        self.socket.close()
-        self.words.close()
-        if self.owner == os.getpid():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(PATIENCE)
+        """End it; what it has forked goes on until its own caller is done."""
+        self.channel.close()
+        if self.process is not None:
+            self.words.close()
+            if self.owner == os.getpid():
+                self.process.kill()
+                self.process.wait()
+
+    def __enter__(self) -> Forkserver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-_server: Server | None = None
-_starting = threading.Lock()
+class Launched:
+    """The processes of one job, as the one sees them who asked for it; all end with `close`."""
 
+    def __init__(self, job: Job, channel: socket.socket, server: Forkserver) -> None:
+        self.timeout, self.channel, self.server = job.timeout, channel, server
+        self.folder = ""  # where the ranks meet, once they have begun
 
-def _nursery(preload: tuple[str, ...]) -> tuple[Server, socket.socket]:
-    """A socket to a new nursery of this process's server, which is started if need be."""
-    global _server
-    with _starting:
-        if _server is not None and (
-            _server.owner != os.getpid() or _server.process.poll() is not None
-        ):
-            _close_server()
-        if _server is None:
-            _server = Server(preload)
-        return _server, _server.nursery()
+    def wait(
+        self,
+        patience: float | None = None,
+        show: Callable[[int, str, bytes], None] = lambda *_: None,
+    ) -> list[Outcome] | None:
+        """The outcomes by rank, when no process of the job is left; None where that takes too long.
 
-
-@atexit.register
-def _close_server() -> None:
-    global _server
-    server, _server = _server, None
-    if server is not None:
-        server.close()
-
-
-def run(job: Job, preload: tuple[str, ...], show: Callable[[int, str, bytes], None]) -> list:
-    """Run a job on its ranks; return their outcomes by rank, when no process of it is left.
-
-    show(rank, "stdout" or "stderr", data) is called with what the ranks write, as they write.
-    """
-    server, channel = _nursery(preload)
-    try:
-        send(channel, job)
-        folder = ""
-        while True:
-            # The nursery keeps the time. This limit is for the case that it does not.
-            channel.settimeout(PATIENCE + (job.timeout if folder else 0))
-            match receive(channel):
-                case ("begun", folder):
-                    pass
+        show(rank, "stdout" or "stderr", data) is called with what the ranks write, as they write.
+        The supervisor keeps the job's time. Without patience we wait for the case that it does not.
+        """
+        end = time.monotonic() + (2 * PATIENCE + self.timeout if patience is None else patience)
+        while self.ready(end):
+            match self.receive():
                 case ("wrote", rank, stream, data):
                     show(rank, stream, data)
                 case ("ended", outcomes):
                     return outcomes
-                case ("broken", words):
-                    raise RuntimeError(f"ranks cannot be started: {words}")
-                case None if folder:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    raise RuntimeError("the process that watches over the ranks was killed")
-                case None:
-                    raise RuntimeError(f"ranks cannot be started: {server.last_words()}")
-    except (BrokenPipeError, ConnectionResetError):
-        raise RuntimeError(f"ranks cannot be started: {server.last_words()}") from None
-    finally:
-        _wait_until_gone(channel)
+        return None
+
+    def ready(self, end: float) -> bool:
+        """Whether there is something to receive before the monotonic clock says `end`."""
+        return bool(connection.wait([self.channel], max(0.0, end - time.monotonic())))
+
+    def receive(self) -> tuple:
+        """What comes next: ("begun", folder), ("wrote", rank, stream, data), ("ended", outcomes).
+
+        RuntimeError where the ranks could not be started or the supervisor has ended before them.
+        """
+        message = None
+        with contextlib.suppress(ConnectionResetError):
+            message = receive(self.channel)
+        if message is None and self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise RuntimeError("the process that watches over the ranks was killed")
+        if message is None:
+            raise RuntimeError(f"ranks cannot be started: {self.server.last_words()}")
+        match fact := pickle.loads(message):
+            case ("begun", folder):
+                self.folder = folder
+            case ("broken", words):
+                raise RuntimeError(f"ranks cannot be started: {words}")
+        return fact
+
+    def close(self) -> None:
+        """End every rank and what it has started, and wait until all is gone.
+
+        The supervisor ends them when our side of the socket closes, and closes its own after.
+        """
+        with self.channel, contextlib.suppress(OSError):
+            self.channel.settimeout(PATIENCE)
+            self.channel.shutdown(socket.SHUT_WR)
+            while self.channel.recv(1 << 16):
+                pass
+
+    def __enter__(self) -> Launched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def _wait_until_gone(channel: socket.socket) -> None:
-    """Closing our side makes the nursery end every rank; its side closes when it has."""
-    with channel, contextlib.suppress(OSError):
-        channel.settimeout(PATIENCE)
-        channel.shutdown(socket.SHUT_WR)
-        while channel.recv(1 << 16):
-            pass
+# --- a process's own ---------------------------------------------------------------------------
+
+_own: Forkserver | None = None
+_starting = threading.Lock()
 
 
-# --- the server --------------------------------------------------------------------------------
+def own(preload: tuple[str, ...]) -> Forkserver:
+    """This process's forkserver, started, with these modules imported, if it is not there."""
+    global _own
+    with _starting:
+        if _own is not None and _own.gone:
+            _close_own()
+        if _own is None:
+            _own = Forkserver.fresh(f"{__name__}:preload", *preload, path=sys.path)
+        return _own
 
 
-def _serve(fd: int) -> None:
-    """Fork a nursery per request until the caller is gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps nurseries
+def keep_copy() -> None:
+    """Have all later launches of this process forked from it as it is now."""
+    global _own
+    _own = Forkserver.here()
+
+
+@atexit.register
+def _close_own() -> None:
+    global _own
+    server, _own = _own, None
+    if server is not None:
+        server.close()
+
+
+# --- in the forkserver -------------------------------------------------------------------------
+
+
+def main(fd: int, setup: str, arguments: list[str]) -> None:
+    """Be a forkserver whose requests come on a socket."""
+    named(setup)(*arguments)
+    _serve(socket.socket(fileno=fd))
+
+
+def preload(*modules: str) -> None:
+    """Import modules."""
+    for module in modules:
+        import_module(module)
+
+
+def _serve(requests: socket.socket) -> None:
+    """Fork a supervisor per request until the caller is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps supervisors
     gc.freeze()  # or each rank's collector would go through, and copy, all that was imported
-    with socket.socket(fileno=fd) as requests:
+    with requests:
         while True:
-            data, fds, _, _ = socket.recv_fds(requests, 1, 1)
-            if not data:
+            asked, files, _, _ = socket.recv_fds(requests, 1, FILES)
+            if not asked:
                 return
-            channel = socket.socket(fileno=fds[0])
             if os.fork() == 0:
                 requests.close()
-                as_child(lambda channel=channel: Nursery(channel).run())
-            channel.close()
+                as_child(Supervisor(*files).run)
+            for file in files:
+                os.close(file)

@@ -1,7 +1,4 @@
-"""What the processes of a launch tell each other: the job, how each rank ended, and how it is sent.
-
-A message is its length and a pickle.
-"""
+"""What a launch is to do, and how each of its ranks ended."""
 
 from __future__ import annotations
 
@@ -9,16 +6,14 @@ import contextlib
 import linecache
 import os
 import pickle
-import socket
-import struct
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-PATIENCE = 120.0  # for what should take moments: starting the server, ending killed processes
-LENGTH = struct.Struct("!Q")
+PATIENCE = 120.0  # seconds for what should take moments: starting a process, ending killed ones
 
 
 @dataclass(frozen=True)
@@ -27,7 +22,8 @@ class Outcome:
 
     kind: "returned", "raised", "died", "hung" (still running when the time was up) or "stopped"
     (still running when another rank had failed). detail: a remote traceback, the stack of a hung
-    rank, or the last words of a dead one. value: the pickled value of a rank that returned.
+    rank, or the last words of a dead one. value: what a rank's body returned. code: the exit code
+    of one that died, below 0 for a signal. time: when it failed.
     """
 
     rank: int
@@ -35,21 +31,36 @@ class Outcome:
     cause: str = ""
     detail: str = ""
     value: bytes = b""
+    code: int | None = None
     time: float = 0.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a nursery needs to know: how many ranks, for how long, and in which surroundings.
+    """What is to run: on how many ranks, for how many seconds at most, in which surroundings.
 
-    body names the function that a rank is for, "module:function" in a module that the server has
-    loaded: function(job, rank, folder) -> bytes, with a folder that all ranks of the launch share.
+    body is "module:function"; each rank calls function(job, rank, folder) -> bytes, with a folder
+    that all ranks of the launch share. files are descriptors that came along with the job.
     """
 
     body: str
     payload: bytes
-    size: int
-    timeout: float
+    size: int = 1
+    timeout: float = 24 * 3600.0
+    surroundings: Surroundings | None = None
+    files: tuple[int, ...] = ()
+
+
+def named(name: str) -> Callable[..., Any]:
+    """The function that "module:function" names."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a function sees around it without being told: environment, folder, paths, warnings."""
+
     environment: dict[str, str]
     folder: str
     path: list[str]
@@ -57,26 +68,17 @@ class Job:
     filters: list[bytes]
 
     @classmethod
-    def here(cls, body: str, payload: bytes, size: int, timeout: float) -> Job:
-        """A job in the surroundings of the caller: environment, folder, sys.path, warnings."""
+    def here(cls) -> Surroundings:
+        """Those of this process."""
         try:
             folder = os.getcwd()
         except FileNotFoundError:
             folder = os.sep
-        return cls(
-            body=body,
-            payload=payload,
-            size=size,
-            timeout=timeout,
-            environment=dict(os.environ),
-            folder=folder,
-            path=list(sys.path),
-            sources=_unsaved_sources(),
-            filters=list(_picklable(warnings.filters)),
-        )
+        filters = list(_picklable(warnings.filters))
+        return cls(dict(os.environ), folder, list(sys.path), _unsaved_sources(), filters)
 
     def settle(self) -> None:
-        """Make this process's surroundings those of the job."""
+        """Make them this process's."""
         os.environ.clear()
         os.environ.update(self.environment)
         with contextlib.suppress(OSError):
@@ -98,26 +100,3 @@ def _picklable(entries: list[Any]) -> Iterator[bytes]:
     for entry in entries:
         with contextlib.suppress(Exception):
             yield pickle.dumps(entry)
-
-
-def send(channel: socket.socket, message: object) -> None:
-    """Send a message whole, or raise that the other side has closed."""
-    data = pickle.dumps(message)
-    channel.sendall(LENGTH.pack(len(data)) + data)
-
-
-def receive(channel: socket.socket) -> Any:
-    """The next message, or None where the other side has closed."""
-    head = _exactly(channel, LENGTH.size)
-    body = head and _exactly(channel, *LENGTH.unpack(head))
-    return pickle.loads(body) if body else None
-
-
-def _exactly(channel: socket.socket, count: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < count:
-        piece = channel.recv(min(count - len(data), 1 << 20))
-        if not piece:
-            return None
-        data += piece
-    return bytes(data)

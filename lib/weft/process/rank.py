@@ -1,12 +1,7 @@
-"""A rank: run the body of a job, say how it ended, and stay until ended.
-
-Nothing here knows of torch; what a rank does is passed in as the job's `body`.
-"""
+"""A rank: run the body of a job, say how it ended, and stay until ended."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import faulthandler
 import io
 import os
@@ -15,20 +10,19 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from pathlib import Path
 
-from weft.process.job import LENGTH, PATIENCE, Job, Outcome
+from weft.process.end import die_with
+from weft.process.job import PATIENCE, Job, Outcome, named
+from weft.process.messages import frame
 
-LINGER = 1.0  # how long a rank that returned keeps its connections open for its peers
+LINGER = 1.0  # seconds that a rank that returned keeps its connections open for its peers
 
 
-def be_rank(job: Job, rank: int, ends: dict[str, int], folder: str) -> None:
+def be_rank(job: Job, rank: int, ends: dict[str, int], folder: str, supervisor: int) -> None:
     """Run the body, report, and stay until ended: connections stay open for the peers."""
-    nursery = os.getppid()
     os.setsid()
-    prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: should the nursery be killed
-    if os.getppid() != nursery:
-        return
+    die_with(supervisor)
     _own_streams(ends)
     with open(stack_file(folder, rank), "w") as stack:
         faulthandler.enable(sys.stderr)
@@ -36,9 +30,8 @@ def be_rank(job: Job, rank: int, ends: dict[str, int], folder: str) -> None:
         outcome = _outcome(job, rank, folder)
         sys.stdout.flush()
         sys.stderr.flush()
-        data = pickle.dumps(outcome)
         with open(ends["result"], "wb") as result:
-            result.write(LENGTH.pack(len(data)) + data)
+            result.write(frame(pickle.dumps(outcome)))
         # A peer must not see a connection close because of a failure: it would report it as its
         # own, and might be heard first. One that returned may go; who still waits for it is wrong.
         time.sleep(LINGER if outcome.kind == "returned" else PATIENCE)
@@ -58,10 +51,9 @@ def _own_streams(ends: dict[str, int]) -> None:
 
 def _outcome(job: Job, rank: int, folder: str) -> Outcome:
     try:
-        job.settle()
-        module, _, name = job.body.partition(":")
-        body = getattr(sys.modules[module], name)
-        return Outcome(rank, "returned", value=body(job, rank, folder))
+        if job.surroundings is not None:
+            job.surroundings.settle()
+        return Outcome(rank, "returned", value=named(job.body)(job, rank, folder))
     except BaseException as error:
         return raised(rank, error)
 
@@ -70,32 +62,17 @@ def raised(rank: int, error: BaseException) -> Outcome:
     """The outcome of a rank whose function raised, its traceback without our own frames."""
     cause = "".join(traceback.format_exception_only(error)).strip()
     frames = error.__traceback__
-    ours = (__name__, "weft.run.world")
-    while frames is not None and frames.tb_frame.f_globals.get("__name__") in ours:
+    while frames is not None and ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     return Outcome(rank, "raised", cause, text.strip(), time=time.monotonic())
 
 
-def as_child(body: Callable[[], None]) -> None:
-    """Run what a forked process is for, and never return into its parent's code."""
-    status = 1
-    try:
-        body()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
-
-
-def prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+def ours(file: str) -> bool:
+    """Whether a file of code starts and watches ranks, and is not what they do."""
+    return Path(file).parent.as_posix().endswith(("weft/process", "weft/run/world"))
 
 
 def stack_file(folder: str, rank: int) -> str:
+    """Where a rank that is sent SIGUSR2 writes where it is."""
     return os.path.join(folder, f"stack.{rank}")

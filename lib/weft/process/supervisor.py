@@ -1,8 +1,8 @@
 """One launch: fork the ranks, hear them out, leave nothing running.
 
-The nursery adopts every process that a rank leaves behind (PR_SET_CHILD_SUBREAPER) and is not
-done until it has no child left. It ends the ranks when all have returned, when one has failed,
-when the time is up, or when the caller is gone: its socket closes then, whatever killed it.
+The supervisor adopts every process that a rank leaves behind and is not done until it has no child
+left. It ends the ranks when all have returned, when one has failed, when the time is up, or when
+the caller is gone: its socket closes then, whatever killed it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from weft.process.job import LENGTH, Job, Outcome, receive, send
-from weft.process.rank import as_child, be_rank, prctl, stack_file
+from weft.process.end import adopt_orphans, as_child, end_descendants, kill_group
+from weft.process.job import Job, Outcome
+from weft.process.messages import Frames, receive, send
+from weft.process.rank import be_rank, stack_file
 
 GRACE = 0.2  # how long after the first failure others may report theirs: it may not be the cause
 
@@ -31,11 +33,11 @@ class _CallerGone(Exception):
 
 
 class _Child:
-    """A rank as its nursery sees it: a process and the ends of three pipes."""
+    """A rank as its supervisor sees it: a process and the ends of three pipes."""
 
     def __init__(self, rank: int, pid: int, ends: dict[str, int]) -> None:
         self.rank, self.pid, self.ends = rank, pid, ends
-        self.result = bytearray()
+        self.frames = Frames()  # of its result
         self.words = b""  # the last it wrote to stderr
         self.outcome: Outcome | None = None
         for fd in ends.values():
@@ -50,12 +52,8 @@ class _Child:
         if stream == "stderr":
             self.words = (self.words + data)[-4000:]
         if stream == "result":
-            self.result += data
-            head = LENGTH.size
-            whole = len(self.result) >= head and LENGTH.unpack(self.result[:head])[0]
-            if whole and len(self.result) >= head + whole and self.outcome is None:
-                self.outcome = pickle.loads(bytes(self.result[head:]))
-                self.result.clear()
+            for message in self.frames.feed(data):
+                self.outcome = pickle.loads(message)
         return data
 
     def died(self, status: int) -> None:
@@ -68,40 +66,44 @@ class _Child:
             if code < 0:
                 cause = f"killed by {signal.Signals(-code).name}"
                 cause += " (out of memory, perhaps)" if -code == signal.SIGKILL else ""
-            self.outcome = Outcome(self.rank, "died", cause, time=time.monotonic())
+            self.outcome = Outcome(self.rank, "died", cause, code=code, time=time.monotonic())
 
 
-class Nursery:
-    """One launch: fork the ranks, hear them out, leave nothing running."""
+class Supervisor:
+    """One launch, asked for on a socket: the ranks and what they have come to."""
 
-    def __init__(self, channel: socket.socket) -> None:
-        self.channel = channel
+    def __init__(self, channel: int, *files: int) -> None:
+        self.channel, self.files, self.folder = socket.socket(fileno=channel), files, ""
         self.children: list[_Child] = []
-        self._running: set[int] = set()  # a pid that has been reaped may be another's
+        self.running: set[int] = set()  # a pid that has been reaped may be another's
         self.selector = selectors.DefaultSelector()
 
     def run(self) -> None:
-        job = receive(self.channel)
-        if job is None:
+        """Do the job that comes first on the socket, and tell there how it went."""
+        message = receive(self.channel)
+        if message is None:
             return
-        prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
-        self.folder = ""
+        adopt_orphans()
         try:
             self.folder = tempfile.mkdtemp(prefix="weft-")
-            outcomes = self._watch(job)
-            self._end_all()
+            outcomes = self._watch(replace(pickle.loads(message), files=self.files))
+            self._end()
             self._forward_the_rest()
-            send(self.channel, ("ended", outcomes))
+            self._tell("ended", outcomes)
         except (_CallerGone, BrokenPipeError, ConnectionResetError):
             pass
         except Exception:  # no process or file left to be had, say
-            self._end_all()
-            send(self.channel, ("broken", traceback.format_exc()))
+            words = traceback.format_exc()
+            self._close_pipes()  # to look for processes takes a file
+            self._end()
+            self._tell("broken", words)
         finally:
-            self._end_all()
-            for fd in [fd for child in self.children for fd in child.ends.values()]:
-                os.close(fd)  # to remove a folder takes a file descriptor, which may have run out
+            self._close_pipes()
+            self._end()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _tell(self, *fact: object) -> None:
+        send(self.channel, pickle.dumps(fact))
 
     def _watch(self, job: Job) -> list[Outcome]:
         """Until all have returned, or one has failed and the grace is over, or time is up."""
@@ -113,7 +115,9 @@ class Nursery:
         self.selector.register(self.channel, selectors.EVENT_READ, None)
         for rank in range(job.size):
             self._fork(job, rank)
-        send(self.channel, ("begun", self.folder))
+        for file in self.files:
+            os.close(file)
+        self._tell("begun", self.folder)
         deadline = time.monotonic() + job.timeout
         failed = False
         while not all(child.outcome for child in self.children):
@@ -134,25 +138,30 @@ class Nursery:
 
     def _fork(self, job: Job, rank: int) -> None:
         pipes = {stream: os.pipe() for stream in ("result", "stdout", "stderr")}
+        supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.selector.close()
             self.channel.close()
-            for fd in [fd for child in self.children for fd in child.ends.values()]:
-                os.close(fd)
+            self._close_pipes()
             for reader, _ in pipes.values():
                 os.close(reader)
             ends = {stream: writer for stream, (_, writer) in pipes.items()}
-            as_child(lambda: be_rank(job, rank, ends, self.folder))
+            as_child(lambda: be_rank(job, rank, ends, self.folder, supervisor))
         for _, writer in pipes.values():
             os.close(writer)
         child = _Child(rank, pid, {stream: reader for stream, (reader, _) in pipes.items()})
         self.children.append(child)
-        self._running.add(pid)
+        self.running.add(pid)
         for stream, fd in child.ends.items():
             self.selector.register(fd, selectors.EVENT_READ, (child, stream))
+
+    def _close_pipes(self) -> None:
+        for child in self.children:
+            while child.ends:
+                os.close(child.ends.popitem()[1])
 
     def _forward(self, child: _Child, stream: str) -> bool:
         """Read once from a rank; False where its end is reached or nothing is there."""
@@ -161,7 +170,7 @@ class Nursery:
             with contextlib.suppress(KeyError):
                 self.selector.unregister(child.ends[stream])
         elif data and stream != "result":
-            send(self.channel, ("wrote", child.rank, stream, data))
+            self._tell("wrote", child.rank, stream, data)
         return bool(data)
 
     def _forward_the_rest(self) -> None:
@@ -176,8 +185,8 @@ class Nursery:
             while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 if child := by_pid.get(ended[0]):
                     child.died(ended[1])
-                    self._running.discard(child.pid)
-                    _kill_group(child.pid)
+                    self.running.discard(child.pid)
+                    kill_group(child.pid)
 
     def _failed(self) -> bool:
         return any(child.outcome and child.outcome.kind != "returned" for child in self.children)
@@ -215,36 +224,6 @@ class Nursery:
             before = texts
         return texts
 
-    def _end_all(self) -> None:
-        """Kill whatever descends from this process until nothing does.
-
-        What a killed process leaves behind becomes a child of this one, so the loop meets it too.
-        """
-        for pid in self._running:
-            _kill_group(pid)
-        while True:
-            for pid in _children():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            try:
-                pid, _ = os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
-            self._running.discard(pid)
-
-
-def _kill_group(pid: int) -> None:
-    """Kill a rank and those of its children that stayed in its group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _children() -> list[int]:
-    """The children of this process, as /proc knows them (empty where there is no /proc)."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            pid, rest = stat.parent.name, stat.read_text(errors="replace").rpartition(")")[2]
-            if int(rest.split()[1]) == os.getpid():
-                found.append(int(pid))
-    return found
+    def _end(self) -> None:
+        end_descendants(self.running)
+        self.running.clear()

@@ -1,0 +1,79 @@
+"""A launch under torchrun, which has started the ranks already: a call in each of them."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from weft.process.job import Outcome
+from weft.process.rank import raised
+from weft.run.world.grid import join
+from weft.run.world.pickling import packed_result
+from weft.run.world.rendezvous import FAILED, meet, stay_until_all_are_connected
+from weft.run.world.report import RankFailed, returned
+
+
+def has_started_us() -> bool:
+    """Whether torchrun has started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+@cache
+def _meeting_point(rank: int, n: int) -> dist.Store:
+    """What these ranks have of torchrun's store; the same for all launches of this process."""
+    return meet(next(iter(rendezvous("env://")))[0], rank, n)
+
+
+@contextmanager
+def _limited(timeout: float) -> Iterator[None]:
+    """Within it this process ends, its stack on stderr, when the time is up."""
+    faulthandler.dump_traceback_later(timeout, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+_launches = 0
+
+
+def call(
+    fn: Callable[..., Any], n: int, args: tuple[Any, ...], backend: str, timeout: float
+) -> list[Any]:
+    """launch in a process that torchrun has started: call fn, then exchange what it returned.
+
+    A rank that fails says so in the store before it raises, so that its peers, which see a
+    closed connection, can name it. A rank that hangs writes its stack to stderr and exits when
+    the time is up, and torchrun ends the others.
+    """
+    global _launches
+    _launches += 1
+    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", 0))
+    with _limited(timeout):
+        # Each launch has keys of its own: a group that meets again must not find old addresses.
+        store = dist.PrefixStore(str(_launches), _meeting_point(rank, n))
+        try:
+            world = join(rank, n, local, backend, store, timeout)
+            stay_until_all_are_connected(store, n)
+            value = packed_result(fn(world, *args))
+            values: list[Any] = [None] * n
+            dist.all_gather_object(values, value, group=world.group())
+            outcomes = [Outcome(i, "returned", value=value) for i, value in enumerate(values)]
+        except BaseException as error:
+            mine = raised(rank, error)
+            words = json.dumps([mine.rank, mine.kind, mine.cause, mine.detail])
+            first = Outcome(*json.loads(store.compare_set(FAILED, "", words)))
+            others = () if first.rank == rank else (mine,)
+            raise RankFailed((first, *others), n) from None  # it holds the traceback
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+    return returned(outcomes, n, timeout)
