@@ -38,7 +38,7 @@ SHARED = {  # layers whose entries are topics -> what else they hold, which seve
     "ref": set(),
     "kernels": {"code", "gluon", "interpret"},
     "nn": {"transformer"},
-    "run": {"train", "world"},
+    "run": {"files", "train", "world"},
     "bench": {"goals", "jobs", "machine_code", "record"}
     | {"decode_kernel", "hopper_rmse", "offload_disk", "pipeline_search", "zero_bytes"},
 }
@@ -51,7 +51,7 @@ OUTSIDE = {  # layer -> what it may import from outside weft and the standard li
     "kernels": {"torch", "triton"},
     "nn": {"torch"},
     "meter": {"torch"},
-    "run": {"torch", "cloudpickle"},
+    "run": {"torch", "cloudpickle", "xxhash"},
     "doctor": {"torch"},
     "terminal": {"rich"},
     "cli": set(),

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from functools import partial
 from itertools import chain
 
@@ -16,11 +18,13 @@ from zero_checkpoint_cases import (
     momentum,
     optimizer,
     pieces,
+    read_from,
     refused,
     saved,
     weights,
 )
 
+from weft.plan.zero.checkpoint import held, sources, written
 from weft.run.world import launch
 from weft.run.zero.checkpoint.folder import exists, load, save
 
@@ -100,6 +104,27 @@ class TestFiles:
             "manifest.json", *(f"rank-{rank:04d}.bin" for rank in range(3))
         }  # fmt: skip
 
+    @pytest.mark.parametrize(("m", "stage"), [(2, 1), (4, 2), (2, 0)])
+    def test_each_rank_reads_what_the_plan_says(self, folder, m, stage):
+        path, before = folder
+        ranks = launch(read_from, m, str(path), stage)
+        whole, cells = ranks[0][2], ranks[0][3]
+        assert held(cells, 3, 2) == tuple(map(ranges, (rank[1] for rank in before)))
+        there = written(held(cells, 3, 2), whole)
+        for (read, mine, _, _), plan in zip(ranks, held(cells, m, stage), strict=True):
+            assert mine == plan
+            right = set()
+            for name, elements in plan.items():
+                who = [rank for rank in range(3) if name in there[rank]]
+                found = sources(elements, [there[rank][name] for rank in who])
+                right |= {(name, who[i]) for i, _ in found}
+            assert read == right
+
+    def test_it_loads_no_other_checkpoints_library(self):
+        loaded = "'torch.distributed.checkpoint' in sys.modules"
+        check = f"import sys, weft.run.zero.checkpoint; sys.exit({loaded})"
+        subprocess.run([sys.executable, "-c", check], check=True)
+
     def test_they_are_private_and_hold_no_pickle(self, folder):
         path, _ = folder
         for file in path.rglob("*"):
@@ -122,6 +147,11 @@ class TestFiles:
         assert names == ["latest", "mine.txt", "step-00000004"]
         assert exists(tmp_path)
         assert not exists(tmp_path / "elsewhere")
+
+
+def ranges(pieces):
+    """Which elements of which parameters some pieces are."""
+    return {name: range(start, start + len(numbers)) for name, start, numbers, _ in pieces}
 
 
 def alone(world, folder, do):
@@ -190,6 +220,23 @@ class TestDamage:
     def test_arguments(self, tmp_path):
         launch(alone, 1, str(tmp_path), wrong_arguments)
         assert list(tmp_path.iterdir()) == []
+
+    def test_state_that_one_rank_alone_has(self, tmp_path):
+        told = launch(half_a_state, 3, str(tmp_path))
+        assert told == [told[0]] * 3
+        assert "of state/seen/" in told[0] and "must have each of 0:" in told[0]
+        assert list(tmp_path.iterdir()) == []
+
+
+def half_a_state(world, folder):
+    """What save says on this rank if one rank has a state that others have not."""
+    zero = made(world, 1)
+    if world.rank == 1:
+        for piece in zero.pieces():
+            zero.optimizer.state[piece.parameter] = {"seen": torch.ones_like(piece.parameter)}
+    with pytest.raises(ValueError) as caught:
+        save(folder, zero, 1)
+    return str(caught.value)
 
 
 def other_module(folder, zero):

@@ -1,6 +1,7 @@
 """Every stage of ZeRO on real processes: trains as one process does, sends what the plan says."""
 
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -13,8 +14,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from weft.meter import traffic
-from weft.plan.zero.stages import sent
+from weft.plan.zero.stages import Call, calls, sent
 from weft.run.world import launch
+from weft.run.zero.comm_thread import CommThread
 from weft.run.zero.wrap import STAGES, Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
@@ -213,6 +215,54 @@ def test_bytes_sent_are_the_plans_and_nothing_else(n):
         return True
 
     assert launch(work, n) == [True] * n
+
+
+def made_calls(world, stage: int, microbatches: int) -> tuple[Counter, int]:
+    """What a second step calls, how often, and how many buckets there are."""
+    zero, found = Zero(plain(), SGD, stage, world, bucket=30), Counter()
+    phase, running = [""], [""]  # of the one who asks, and of what the thread does
+    submit, ring = CommThread.submit, CommThread.ring
+
+    def watched_submit(comm, job, *given):
+        def told(*given, asked=phase[0]):
+            running[0] = asked
+            job(*given)
+
+        return submit(comm, told, *given)
+
+    def watched_ring(comm, op, row):
+        rows = {"weights": [b.weights for b in zero.buckets]}
+        rows["gradients"] = [b.gradients for b in zero.buckets]
+        (what,) = (name for name, all_ in rows.items() if any(row is x for x in all_))
+        found[Call(op, what, running[0])] += 1
+        ring(comm, op, row)
+
+    CommThread.submit, CommThread.ring = watched_submit, watched_ring
+    for _ in range(2):  # in the first, stage 3 learns the order of its units
+        found.clear()
+        for i in range(microbatches):
+            with zero.no_sync() if i < microbatches - 1 else nullcontext():
+                phase[0] = "forward"
+                loss = zero(torch.ones(2, 5, dtype=torch.float64)).sum()
+                phase[0] = "backward"
+                loss.backward()
+        phase[0] = "step"
+        zero.step()
+        zero.zero_grad()
+    CommThread.submit, CommThread.ring = submit, ring
+    return found, len(zero.buckets)
+
+
+def test_the_collectives_are_the_plans_call_by_call():
+    def work(world):
+        for stage in range(4):
+            for microbatches in (1, 3):
+                found, buckets = made_calls(world, stage, microbatches)
+                plan = Counter(calls(stage, microbatches))
+                assert found == {call: count * buckets for call, count in plan.items()}, stage
+        return True
+
+    assert launch(work, 2) == [True] * 2
 
 
 def test_without_no_sync_stages_0_and_1_average_every_microbatch():

@@ -16,7 +16,7 @@ from torch import nn
 from weft.meter import live, traffic
 from weft.run.collectives import execute as collectives
 from weft.run.world import RankFailed, World, launch
-from weft.run.zero.comm_thread import lane
+from weft.run.zero.comm_thread import comm_thread
 from weft.run.zero.wrap import Zero
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
@@ -30,7 +30,7 @@ def mixed() -> nn.Module:
 
 def refused(world) -> list[str]:
     """What each wrong argument is told, on this rank."""
-    right = {"module": nn.Linear(2, 3), "optimizer": SGD, "stage": 1, "world": world}
+    right = {"module": nn.Linear(2, 3), "optimizer": SGD, "stage": 3, "world": world}
     told = []
     for wrong in (
         {"stage": 4},
@@ -58,6 +58,7 @@ def refused(world) -> list[str]:
         with pytest.raises(ValueError) as error:
             Zero(**right | wrong)
         told.append(f"{next(iter(wrong))}: {error.value}")
+        assert right["module"].weight.shape == (3, 2)  # whoever is refused has not lost anything
     zero = Zero(**right)
     for wrong in (0, -1.0, float("nan"), "1", True):
         with pytest.raises(ValueError) as error:
@@ -215,14 +216,14 @@ def test_on_an_axis_of_a_grid_the_others_do_not_matter():
             assert moved[0] == pytest.approx([0.5 if rank < 2 else 2.5] * 3, rel=1e-4)
 
 
-# --- the lane -------------------------------------------------------------------------------------
+# --- the thread for communication -----------------------------------------------------------------
 
 
-def lanes() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "weft lane"]
+def comm_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "weft comm"]
 
 
-def test_two_at_once_share_a_lane_and_dropping_both_stops_it():
+def test_two_at_once_share_a_thread_and_closing_both_stops_it():
     def work(world):
         gc.freeze()  # what is there already takes long to look through
         for stage in range(4):
@@ -233,22 +234,52 @@ def test_two_at_once_share_a_lane_and_dropping_both_stops_it():
             for zero in (one, two):
                 zero.step()
                 zero.zero_grad()
-            assert one.lane is two.lane and len(lanes()) == 1
-            (thread,) = lanes()
+            assert one.comm is two.comm and len(comm_threads()) == 1
+            (thread,) = comm_threads()
             assert thread.daemon
+            one.close()
+            two.close()
             del one, two, zero, loss
             gc.collect()
             thread.join(10)
-            assert not lanes() and not net._forward_hooks
-            assert net.weight._post_accumulate_grad_hooks in (None, {})
+            assert not comm_threads()
         return True
 
     assert launch(work, 2) == [True] * 2
 
 
-def test_meters_see_what_a_lane_does_and_only_while_they_watch():
+def test_a_closed_module_is_an_ordinary_one_again():
     def work(world):
-        work = lane(world.group())
+        ends = []
+        for stage in range(4):
+            torch.manual_seed(1)
+            net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2, bias=False))
+            zero = Zero(net, SGD, stage, world)
+            zero(torch.full((1, 3), float(world.rank))).sum().backward()
+            zero.step()
+            zero.zero_grad()
+            zero.close()
+            zero.close()  # the second time there is nothing to do
+            loss = net(torch.ones(1, 3)).sum()
+            loss.backward()
+            assert all(parameter.grad.abs().sum() > 0 for parameter in net.parameters())
+            for module in net.modules():
+                assert not module._forward_hooks and not module._forward_pre_hooks
+            again = Zero(net, SGD, 3 - stage, world)  # which has its gradients to itself
+            again(torch.ones(1, 3)).sum().backward()
+            again.step()
+            again.close()
+            ends.append([loss.item(), *(weight.tolist() for weight in net.state_dict().values())])
+        return ends
+
+    for ends in launch(work, 2):
+        for end in ends[1:]:
+            assert end == ends[0]
+
+
+def test_meters_see_what_the_thread_does_and_only_while_they_watch():
+    def work(world):
+        work = comm_thread(world.group())
         row = torch.ones(8)
         work.submit(work.ring, "all_reduce", row).result()
         with traffic() as sent, live() as kept:
@@ -264,9 +295,9 @@ def test_meters_see_what_a_lane_does_and_only_while_they_watch():
     assert launch(work, 2) == [True] * 2
 
 
-def test_a_lane_tells_what_went_wrong_and_stays_broken():
+def test_the_thread_tells_what_went_wrong_and_stays_broken():
     def work(world):
-        work, seen = lane(world.group()), []
+        work, seen = comm_thread(world.group()), []
         first = work.submit(seen.append, 1)
         broken = work.submit(lambda: 1 / 0)
         later = work.submit(seen.append, 2)

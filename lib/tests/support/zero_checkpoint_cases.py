@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from weft.run.world import World
+from weft.run.zero.checkpoint import files
+from weft.run.zero.checkpoint.folder import load, save
 from weft.run.zero.sharded import DataParallel
 from weft.run.zero.wrap import Zero
 
@@ -90,8 +92,6 @@ def saved(world: World, folder: str, stage: int, more: int = 0, **how) -> tuple:
     """Train three steps and save; then `more` steps: weights, pieces when saved, and the end."""
     zero = made(world, stage, **how)
     trained(zero, 0, 3)
-    from weft.run.zero.checkpoint.folder import save
-
     save(Path(folder), zero, 3, {"text": "α", "at": [1, 2]})
     then = weights(zero), pieces(zero)
     return *then, trained(zero, 3, 3 + more), weights(zero)
@@ -99,8 +99,6 @@ def saved(world: World, folder: str, stage: int, more: int = 0, **how) -> tuple:
 
 def loaded(world: World, folder: str, stage: int, more: int = 0, **how) -> tuple:
     """Load into a fresh model, then `more` steps: weights, pieces when loaded, and the end."""
-    from weft.run.zero.checkpoint.folder import load
-
     zero = made(world, stage, **how)
     step, extra = load(folder, zero)
     assert (step, extra) == (3, {"text": "α", "at": [1, 2]})
@@ -108,10 +106,36 @@ def loaded(world: World, folder: str, stage: int, more: int = 0, **how) -> tuple
     return *then, trained(zero, step, step + more), weights(zero)
 
 
+def read_from(world: World, folder: str, stage: int) -> tuple:
+    """Load, and tell the plan's test which tensors were read from which rank's file.
+
+    With that go this rank's elements, and the parameters' sizes, whole and by bucket.
+    """
+    zero, found, read_part = made(world, stage), set(), files._read_part
+    _, manifest = files.opened(Path(folder))
+    names = {
+        (file, at): name
+        for name, tensor in manifest["tensors"].items()
+        for _, file, at, _, _ in tensor["parts"]
+    }
+
+    def watched(place, file, at, *more):
+        kind, _, name = names[file, at].partition("/")
+        if kind == "weights":
+            found.add((name, int(file[5:9])))
+        return read_part(place, file, at, *more)
+
+    files._read_part = watched
+    load(folder, zero)
+    files._read_part = read_part
+    mine = {name: range(start, start + len(piece)) for name, start, piece in zero.pieces()}
+    cells = [dict(zip(bucket.names, bucket.numels, strict=True)) for bucket in zero.buckets]
+    whole = {name: numel for cell in cells for name, numel in cell.items()}
+    return found, mine, whole, cells
+
+
 def refused(world: World, folder: str, stage: int, **how) -> tuple[str, bool]:
     """What load says of a checkpoint that it does not take, and whether it changed anything."""
-    from weft.run.zero.checkpoint.folder import load
-
     zero = made(world, stage, **how)
     before = weights(zero), pieces(zero)
     try:

@@ -18,6 +18,7 @@ from weft.plan.zero.stages import (
     calls,
     checked_buckets,
     checked_stage,
+    cut,
     sent,
     share,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "calls",
     "checked_buckets",
     "checked_stage",
+    "cut",
     "exposed",
     "numels",
     "priced",

@@ -2,8 +2,10 @@
 
 Parameters go into buckets in the order in which backward finishes their gradients, from the last
 to the first; a bucket is one flat row of numbers. Each rank keeps one share of every bucket, and
-there updates, alone, the optimizer's state. weft.run.zero executes what is described here. What a
-rank holds meanwhile is in kept, how it goes in time in overlap.
+there updates, alone, the optimizer's state. weft.run.zero divides parameters by `bucketed`, `share`
+and `cut` and sends by RINGS; its classes make the calls that `calls` lists, and a test holds the
+two together, call by call and to the byte. What a rank holds meanwhile is in kept, how it goes in
+time in overlap.
 """
 
 from collections import Counter
@@ -123,6 +125,24 @@ def bucketed(numels: Sequence[int], limit: int) -> tuple[tuple[int, ...], ...]:
         buckets[-1].append(i)
         held += numels[i]
     return tuple(map(tuple, buckets))
+
+
+def cut(numels: Sequence[int], kept: range) -> tuple[tuple[int, range], ...]:
+    """Which elements of each parameter of a bucket a range of its row has.
+
+    The index of the parameter, and the elements by their place in the flattened
+    parameter; parameters of which the range has none are left out.
+
+    >>> cut([3, 4, 5], range(2, 9))
+    ((0, range(2, 3)), (1, range(0, 4)), (2, range(0, 2)))
+    """
+    found, start = [], 0
+    for i, numel in enumerate(numels):
+        elements = range(max(kept.start - start, 0), min(kept.stop - start, numel))
+        if elements:
+            found.append((i, elements))
+        start += numel
+    return tuple(found)
 
 
 # --- arguments ------------------------------------------------------------------------------------

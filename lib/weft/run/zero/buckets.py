@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from weft.plan.zero import cut
+
 Named = tuple[str, nn.Parameter]
 
 
@@ -29,9 +31,10 @@ class Piece(NamedTuple):
 class Bucket:
     """Some parameters, one behind the other in a row; of it, this rank keeps `kept`.
 
-    `weights` is the row that the module computes with, and `home` what is kept of
+    `weights` is the row that the module computes with, and `shard` what is kept of
     it; `masters` is a finer copy of that, if there is one. `gradients` is the row of
-    this rank's own gradients while there is one, and `mine` what is kept of the mean.
+    this rank's own gradients while there is one, and `mean` what is kept of the
+    average over ranks, once there is one.
     """
 
     def __init__(self, named: Sequence[Named], kept: range, row: Tensor, dtype: torch.dtype | None):
@@ -40,16 +43,14 @@ class Bucket:
         self.numels = [parameter.numel() for parameter in self.parameters]
         self.numel, self.kept = len(row), kept
         self.weights = row if dtype is None else row.to(dtype)
-        self.home, self.masters = self.keep(), None
+        self.shard, self.masters = self.keep(), None
         if dtype is not None:
             fine = torch.promote_types(row.dtype, torch.float32)
             self.masters = self.part(row).to(fine, copy=True)
-        self.pieces: list[Piece] = []
-        self.holders: list[int] = []  # for each piece, which of the parameters it is of
         self.clear()
-        self.looks = self.views(self.weights)
-        self.show(self.looks)
-        self.cut()
+        self.weight_views = self.views(self.weights)
+        self.point_parameters(self.weight_views)
+        self.pieces, self.holders = self.cut()
 
     def keep(self) -> Tensor:
         """What this rank keeps of the weights: a part of the row."""
@@ -64,29 +65,28 @@ class Bucket:
         parts = zip(row.split(self.numels), self.shapes, strict=True)
         return [part.view(shape) for part, shape in parts]
 
-    def show(self, tensors: Iterable[Tensor]) -> None:
-        """Have the module's parameters look into these."""
+    def point_parameters(self, tensors: Iterable[Tensor]) -> None:
+        """Have the module's parameters share the memory of these."""
         for parameter, tensor in zip(self.parameters, tensors, strict=False):
             parameter.data = tensor
 
-    def cut(self) -> None:
-        """Make the pieces for the optimizer, of the masters or of the weights."""
-        kept = self.home if self.masters is None else self.masters
-        self.pieces, self.holders, start = [], [], 0
-        for i, numel in enumerate(self.numels):
-            first, last = max(start, self.kept.start), min(start + numel, self.kept.stop)
-            if first < last:
-                part = kept[first - self.kept.start : last - self.kept.start]
-                self.pieces.append(Piece(self.names[i], first - start, nn.Parameter(part)))
-                self.holders.append(i)
-            start += numel
+    def cut(self) -> tuple[list[Piece], list[int]]:
+        """The optimizer's pieces, of masters or weights; for each, which parameter it is of."""
+        kept = self.shard if self.masters is None else self.masters
+        cuts = cut(self.numels, self.kept)
+        parts = kept.split([len(elements) for _, elements in cuts])
+        pieces = [
+            Piece(self.names[i], elements.start, nn.Parameter(part))
+            for (i, elements), part in zip(cuts, parts, strict=True)
+        ]
+        return pieces, [i for i, _ in cuts]
 
     # --- gradients --------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Free all gradients."""
-        self.drop()
-        self.mine: Tensor | None = None
+        self.free_row()
+        self.mean: Tensor | None = None
         self.used: set[int] = set()  # parameters that got a gradient since
         self.missing = len(self.names)  # how many this backward pass has yet to bring
 
@@ -108,7 +108,7 @@ class Bucket:
             places[i].zero_()
         self.filled.update(range(len(places)))
 
-    def drop(self) -> None:
+    def free_row(self) -> None:
         """Free the row of gradients."""
         self.gradients: Tensor | None = None
         self._places: list[Tensor] = []

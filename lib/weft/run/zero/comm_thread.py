@@ -1,8 +1,8 @@
 """A thread for communication, so that it happens beside computation.
 
-Our collectives return when they are over. Given to a lane, they are over some time later, and
-whoever needs what they bring waits for that one. All ranks give their lanes the same work in the
-same order, which is all that a collective asks for.
+Our collectives return when they are over. Given to this thread, they are over some time later,
+and whoever needs the result of one waits for its ticket. All ranks give their threads the same
+work in the same order, which is all that a collective asks for.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from weft.run.collectives import run
 Job = tuple[Future, AbstractContextManager, Callable[[], None]]
 
 
-class Lane:
+class CommThread:
     """Does what it is given, in order, in a thread of its own, until it is dropped.
 
     It talks over a group of its own, so that what others send between the same
@@ -39,7 +39,7 @@ class Lane:
 
     def __init__(self, group: dist.ProcessGroup):
         self.group, self._jobs = _own(group), SimpleQueue()
-        Thread(target=_work, args=(self._jobs,), name="weft lane", daemon=True).start()
+        Thread(target=_work, args=(self._jobs,), name="weft comm", daemon=True).start()
         finalize(self, self._jobs.put, None)
 
     def submit(self, job: Callable[..., None], *arguments: object) -> Future:
@@ -75,15 +75,15 @@ def _work(jobs: SimpleQueue[Job | None]) -> None:
 
 _steps: Callable[[str, int], Steps] = cache(lambda op, n: RINGS[op](n))
 _groups: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
-_lanes: WeakValueDictionary[dist.ProcessGroup, Lane] = WeakValueDictionary()
+_threads: WeakValueDictionary[dist.ProcessGroup, CommThread] = WeakValueDictionary()
 
 
-def lane(group: dist.ProcessGroup) -> Lane:
-    """The lane of these ranks: one for all that use it now, or what they send would mix."""
-    found = _lanes.get(_own(group))
+def comm_thread(group: dist.ProcessGroup) -> CommThread:
+    """The thread of these ranks: one for all that use it now, or what they send would mix."""
+    found = _threads.get(_own(group))
     if found is None:
-        found = Lane(group)
-        _lanes[found.group] = found
+        found = CommThread(group)
+        _threads[found.group] = found
     return found
 
 

@@ -9,43 +9,44 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any
-from weakref import WeakMethod, finalize
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from weft.run.zero.buckets import Bucket, Named
-from weft.run.zero.comm_thread import Lane
-from weft.run.zero.sharded import Zero2, remove
+from weft.run.zero.comm_thread import CommThread
+from weft.run.zero.sharded import Zero2
 
 
-class Unit(Bucket):
-    """A bucket whose row of weights is there while it is needed; `home` is kept.
+class ShardedModule(Bucket):
+    """A unit: the parameters of one module, whose row of weights is there while it is needed.
 
-    What autograd keeps of the weights are views of the row. The row's memory goes
-    and comes back under them, so they need not be told.
+    Between uses this rank has its `shard` alone. What autograd keeps of the weights are
+    views of the row: the row's memory goes and comes back under them, so they need
+    not be told.
     """
 
     here = False  # the parameters look into the row
-    backward = False  # from its backward's beginning until all gradients are there
-    coming: Future | None = None
+    in_backward = False  # from the beginning of its backward until all its gradients are there
+    coming: Future | None = None  # its weights are being gathered
 
     def keep(self) -> Tensor:
-        """What this rank keeps of the weights: apart from the row."""
+        """What this rank keeps of the weights: a copy, since the row goes."""
         return self.part(self.weights).clone()
 
-    def gather(self, lane: Lane) -> None:
-        """On the lane: the row is there again, with everybody's part of it."""
+    def gather(self, comm: CommThread) -> None:
+        """Fill the row again, with everybody's part of it."""
         resize(self.weights, self.numel)
-        self.part(self.weights).copy_(self.home)
-        lane.ring("all_gather", self.weights)
+        self.part(self.weights).copy_(self.shard)
+        comm.ring("all_gather", self.weights)
 
     def free(self) -> None:
-        """The row's memory is given back, and the parameters look into nothing."""
+        """Give the row's memory back; the parameters are empty then."""
         resize(self.weights, 0)
-        self.show([self.weights.new_empty(0)] * len(self.names))
-        self.here, self.backward, self.coming = False, False, None
+        self.point_parameters([self.weights.new_empty(0)] * len(self.names))
+        self.here, self.in_backward, self.coming = False, False, None
 
 
 class Zero3(Zero2):
@@ -60,42 +61,51 @@ class Zero3(Zero2):
     run the same units in the same order.
     """
 
-    stage, kind = 3, Unit
+    stage, kind = 3, ShardedModule
 
-    def parts(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
+    def __init__(self, *given: Any, **named: Any):
+        super().__init__(*given, **named)
+        for unit in self.buckets:
+            unit.free()
+
+    def split(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
         self.modules, self._order, self._next, self._last = [], [], {}, {}
         for module, own in owned(self.module, named):
             self.modules.append(module)
             yield own
 
-    def spread(self) -> None:
-        """New weights go nowhere: they are gathered when they are needed."""
+    def gather_weights(self) -> None:
+        """Nothing: new weights are gathered when they are needed."""
 
     # --- weights that come and go -----------------------------------------------------------------
 
-    def need(self, unit: Unit, following: Unit | None = None) -> None:
-        """Wait until a unit's weights are there; have the next's on their way."""
+    def unshard(self, unit: ShardedModule, following: ShardedModule | None = None) -> None:
+        """Wait until a unit's weights are there; begin to gather those of the one that follows."""
         if not unit.here:
             for other in self.buckets:
                 if other.coming is not None and other is not unit:
-                    self.close(other)  # the order has changed
+                    self.reshard(other)  # the order has changed
             self._fetch(unit)
             unit.coming.result()
-            unit.show(unit.looks)
+            unit.point_parameters(unit.weight_views)
             unit.here, unit.coming = True, None
         if following is not None and not following.here:
             self._fetch(following)
 
-    def _fetch(self, unit: Unit) -> None:
+    def _fetch(self, unit: ShardedModule) -> None:
         if unit.coming is None:
-            unit.coming = self.lane.submit(unit.gather, self.lane)
+            unit.coming = self.comm.submit(unit.gather, self.comm)
 
-    def close(self, unit: Unit) -> None:
+    def reshard(self, unit: ShardedModule) -> None:
         """Free a unit's weights, if they are there or on their way."""
         if unit.coming is not None:
             unit.coming.result()
         if unit.here or unit.coming is not None:
             unit.free()
+
+    def _reshard_all(self) -> None:
+        for unit in self.buckets:
+            self.reshard(unit)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         self._order = []
@@ -104,65 +114,61 @@ class Zero3(Zero2):
         self._last = {later: unit for unit, later in self._next.items()}
         return output
 
-    def before_forward(self, unit: Unit) -> None:
+    def before_forward(self, unit: ShardedModule, module: nn.Module, inputs: Any) -> None:
         """Have its weights, and the next's; those not where it is computed again."""
-        if self._running or self.modules[self.buckets.index(unit)] is self.module:
-            self.need(unit)
+        if self._running or module is self.module:
+            self.unshard(unit)
         else:
             self._order.append(unit)
-            self.need(unit, self._next.get(unit))
+            self.unshard(unit, self._next.get(unit))
 
-    def after_forward(self, unit: Unit, output: Any) -> None:
+    def after_forward(
+        self, unit: ShardedModule, module: nn.Module, inputs: Any, output: Any
+    ) -> None:
         """Free its weights until the output's gradient arrives."""
-        if not unit.backward:
-            self.close(unit)
-        back = WeakMethod(self.before_backward)
+        if not unit.in_backward:
+            self.reshard(unit)
         for tensor in tree_leaves(output) if not self._running else ():
             if isinstance(tensor, Tensor) and tensor.requires_grad:
-                tensor.register_hook(partial(_call, back, unit))
+                tensor.register_hook(partial(self.before_backward, unit))
 
-    def before_backward(self, unit: Unit, gradient: Tensor) -> None:
-        """The output's gradient is there: have the weights, and the last unit's."""
-        self._begin()
-        unit.backward = True
-        self.need(unit, self._last.get(unit))
+    def before_backward(self, unit: ShardedModule, gradient: Tensor) -> None:
+        """The output's gradient is there: have the weights, and those of the unit before it."""
+        self._begin_backward()
+        unit.in_backward = True
+        self.unshard(unit, self._last.get(unit))
 
-    def _take(self, bucket: Unit, i: int, parameter: nn.Parameter) -> None:
+    def _take(self, bucket: ShardedModule, i: int, parameter: nn.Parameter) -> None:
         super()._take(bucket, i, parameter)
         if not bucket.missing:
-            self.close(bucket)
+            self.reshard(bucket)
 
-    def _end(self) -> None:
-        super()._end()
-        self._close_all()
+    def _end_backward(self) -> None:
+        super()._end_backward()
+        self._reshard_all()
 
     def zero_grad(self) -> None:
         super().zero_grad()
-        self._close_all()
+        self._reshard_all()
 
-    def _close_all(self) -> None:
+    def close(self) -> None:
+        super().close()
         for unit in self.buckets:
-            self.close(unit)
+            self.unshard(unit)
 
     @contextmanager
-    def whole(self, bucket: Unit) -> Iterator[None]:
-        self.need(bucket)
+    def whole(self, bucket: ShardedModule) -> Iterator[None]:
+        self.unshard(bucket)
         try:
             yield
         finally:
-            self.close(bucket)
+            self.reshard(bucket)
 
-    def _listen(self) -> None:
-        super()._listen()
-        before, after = WeakMethod(self.before_forward), WeakMethod(self.after_forward)
-        handles = []
+    def register_hooks(self) -> Iterator[RemovableHandle]:
+        yield from super().register_hooks()
         for module, unit in zip(self.modules, self.buckets, strict=True):
-            handles += [
-                module.register_forward_pre_hook(partial(_before, before, unit)),
-                module.register_forward_hook(partial(_after, after, unit)),
-            ]
-            unit.free()
-        finalize(self, remove, handles)
+            yield module.register_forward_pre_hook(partial(self.before_forward, unit))
+            yield module.register_forward_hook(partial(self.after_forward, unit))
 
 
 def owned(module: nn.Module, named: Sequence[Named]) -> Iterator[tuple[nn.Module, list[Named]]]:
@@ -203,20 +209,3 @@ def resize(row: Tensor, numel: int) -> None:
     This is the operation by which torch does it where meters can see it.
     """
     torch.ops.inductor.resize_storage_bytes_(row, numel * row.element_size())
-
-
-# --- hooks, which must not keep what they call alive ----------------------------------------------
-
-
-def _before(method: WeakMethod, unit: Unit, module: nn.Module, inputs: Any) -> None:
-    _call(method, unit)
-
-
-def _after(method: WeakMethod, unit: Unit, module: nn.Module, inputs: Any, output: Any) -> None:
-    _call(method, unit, output)
-
-
-def _call(method: WeakMethod, *arguments: Any) -> None:
-    found = method()
-    if found is not None:
-        found(*arguments)

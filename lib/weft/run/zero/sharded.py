@@ -1,23 +1,29 @@
 """Stages 0, 1 and 2 of ZeRO, and what a step is in every stage.
 
-One stage differs from the next in what a rank keeps, and so in a few short methods: `keeps` says
-what, `open` and `reduce` make of gradients what is kept of their mean, `spread` brings the new
-weights back; and a stage that keeps no whole gradients cannot wait with them (`no_sync`).
-Rajbhandari et al. 2020, section 5; buckets that are sent while backward
-goes on are Li et al. 2020's, section 3.2.
+One stage differs from the next in what a rank keeps, and so in a few short methods:
+
+    keeps           which elements of a bucket this rank's optimizer has
+    reduce          average a bucket's gradients over ranks, and keep what is kept of the mean
+    resume_sum      make a mean the sum over ranks again, so that more can be added to it
+    wait_for_room   bound how many buckets have a row of gradients
+    gather_weights  bring new weights from the ranks that have stepped to all others
+    no_sync         leave gradients unaveraged, which only a rank that keeps them whole can do
+
+Rajbhandari et al. 2020, section 5; buckets that are sent while backward goes on are Li et al.
+2020's, section 3.2.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
-from weakref import WeakMethod, finalize
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from weft.plan.zero import bucketed, share
 from weft.ref.precision import LossScaler
@@ -31,7 +37,7 @@ from weft.run.zero.checks import (
     check_same,
     trained,
 )
-from weft.run.zero.comm_thread import lane
+from weft.run.zero.comm_thread import comm_thread
 from weft.run.zero.update import Update
 
 BUCKET = 2**22  # elements; 16 MiB of fp32
@@ -40,8 +46,8 @@ BUCKET = 2**22  # elements; 16 MiB of fp32
 class DataParallel:
     """Stage 0: every rank keeps everything and takes every step.
 
-    A bucket's mean is taken on the lane as soon as backward has brought all its
-    gradients, while backward goes on. Buckets are sent in one order on all ranks,
+    The thread for communication averages a bucket as soon as backward has brought all
+    its gradients, while backward goes on. Buckets are sent in one order on all ranks,
     whatever the order in which gradients come, and those that lack some when
     backward ends have zeros there.
     """
@@ -62,47 +68,50 @@ class DataParallel:
         bucket = check_how(bucket, dtype, scaler)
         named = trained(module, world)
         check_same(module, (self.stage, bucket, dtype, unused), group)
-        self.module, self.dtype, self.lane = module, dtype, lane(group)
-        copy_frozen(module, dtype, self.lane.group)
-        self.buckets = [self.lay(part) for part in self.parts(named, bucket)]
+        self.module, self.dtype, self.comm = module, dtype, comm_thread(group)
+        copy_frozen(module, dtype, self.comm.group)
+        self.buckets = [self.make_bucket(part) for part in self.split(named, bucket)]
         pieces = [piece.parameter for piece in self.pieces()]
         nothing = nn.Parameter(self.buckets[0].weights.new_empty(0))
         self.optimizer = check_optimizer(optimizer, pieces or [nothing])
         self.update = Update(self.optimizer, self.buckets, group, scaler, self.stage > 0, unused)
         self._sending = self._due = True  # _due: a gradient is not yet averaged
         self._running, self._sent, self._tickets = False, 0, []
-        self._listen()
+        self._hooks = list(self.register_hooks())
 
     # --- what the stages differ in ----------------------------------------------------------------
 
-    def parts(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
+    def split(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
         """The parameters of each bucket, in the order in which they are sent."""
         for indices in bucketed([parameter.numel() for _, parameter in named], bucket):
             yield [named[i] for i in indices]
 
-    def lay(self, named: list[Named]) -> Bucket:
+    def make_bucket(self, named: list[Named]) -> Bucket:
         """A bucket with rank 0's weights in its row, and this rank's pieces."""
         row = torch.cat([parameter.detach().flatten() for _, parameter in named])
-        broadcast(row, self.lane.group)
+        broadcast(row, self.comm.group)
         return self.kind(named, self.keeps(len(row)), row, self.dtype)
 
     def keeps(self, numel: int) -> range:
         """Which elements of a row this rank's optimizer has."""
         return range(numel)
 
-    def open(self, bucket: Bucket) -> None:
-        """Make a bucket ready for gradients; of a mean, each rank brings a part."""
-        if bucket.mine is not None:
-            bucket.gradients /= self.n
-            bucket.mine = None
-
     def reduce(self, bucket: Bucket) -> None:
-        """On the lane: the gradients of all ranks become one."""
-        self.lane.ring("all_reduce", bucket.gradients)
-        bucket.mine = bucket.gradients
+        """Sum the row of gradients over ranks, each of which has added 1 / n of its own."""
+        self.comm.ring("all_reduce", bucket.gradients)
+        bucket.mean = bucket.gradients
 
-    def spread(self) -> None:
-        """Bring new weights to where they are computed with."""
+    def resume_sum(self, bucket: Bucket) -> None:
+        """If the row holds the mean, divide it by n: the next sum over ranks restores it."""
+        if bucket.mean is not None:
+            bucket.gradients /= self.n
+            bucket.mean = None
+
+    def wait_for_room(self) -> None:
+        """Wait until one more bucket may have a row of gradients: here, all may."""
+
+    def gather_weights(self) -> None:
+        """Bring new weights to all ranks: here, each has made them itself."""
 
     # --- a step, as every stage takes it ----------------------------------------------------------
 
@@ -137,8 +146,8 @@ class DataParallel:
         """Make the module's weights what the pieces are, on all ranks."""
         for bucket in self.buckets:
             if bucket.masters is not None:
-                bucket.home.copy_(bucket.masters)
-        self.spread()
+                bucket.shard.copy_(bucket.masters)
+        self.gather_weights()
 
     def zero_grad(self) -> None:
         """Forget all gradients, and a backward pass that failed."""
@@ -149,6 +158,14 @@ class DataParallel:
         self.update.forget()
         self._due, self._running, self._sent = True, False, 0
         self._tickets.clear()
+
+    def close(self) -> None:
+        """Give the module back, with whole weights and without hooks; every rank calls it.
+
+        Until then the hooks keep this object alive as long as the module.
+        """
+        while self._hooks:
+            self._hooks.pop().remove()
 
     # --- what is in it ----------------------------------------------------------------------------
 
@@ -171,46 +188,49 @@ class DataParallel:
 
     # --- gradients on their way -------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        """Have backward tell of each gradient, for as long as this object lives."""
-        take, handles = WeakMethod(self._take), []
+    def register_hooks(self) -> Iterator[RemovableHandle]:
+        """Have backward hand over each gradient that is complete."""
         for bucket in self.buckets:
             for i, parameter in enumerate(bucket.parameters):
-                hook = partial(_tell, take, bucket, i)
-                handles.append(parameter.register_post_accumulate_grad_hook(hook))
-        finalize(self, remove, handles)
+                hook = partial(self._take, bucket, i)
+                yield parameter.register_post_accumulate_grad_hook(hook)
 
     def _take(self, bucket: Bucket, i: int, parameter: nn.Parameter) -> None:
         """A gradient is there: put it into its row; send the rows that are full."""
         check_gradient(bucket.names[i], parameter.grad)
-        self._begin()
-        if bucket.missing == len(bucket.names):
-            self.open(bucket)
+        self._begin_backward()
+        self._prepare(bucket)
         bucket.add(i, parameter.grad, 1 / self.n)
         parameter.grad = None
         if self._sending:
             for following in self.buckets[self._sent :]:
                 if following.missing:
                     break
-                self._send()
+                self._send_next()
 
-    def _begin(self) -> None:
-        """A backward pass runs: have it say when it is over."""
+    def _prepare(self, bucket: Bucket) -> None:
+        """Before the first gradient of a backward pass, make the bucket's row ready for it."""
+        if bucket.missing == len(bucket.names):
+            self.wait_for_room()
+            self.resume_sum(bucket)
+
+    def _begin_backward(self) -> None:
+        """A backward pass runs: have it call back when it is over."""
         if not self._running:
             self._running = self._due = True
             self.update.forget()  # what was clipped is added to
-            Variable._execution_engine.queue_callback(self._end)
+            Variable._execution_engine.queue_callback(self._end_backward)
 
-    def _send(self) -> None:
+    def _send_next(self) -> None:
+        """Have the next bucket in the order averaged, with zeros for what is missing."""
         bucket = self.buckets[self._sent]
-        if bucket.missing == len(bucket.names):
-            self.open(bucket)
+        self._prepare(bucket)
         bucket.fill()
-        self._tickets.append(self.lane.submit(self.reduce, bucket))
+        self._tickets.append(self.comm.submit(self.reduce, bucket))
         self._sent += 1
 
-    def _end(self) -> None:
-        """The backward pass is over."""
+    def _end_backward(self) -> None:
+        """The backward pass is over: average what is left, unless that is to wait."""
         if self._sending:
             self._average()
         for bucket in self.buckets:
@@ -220,7 +240,7 @@ class DataParallel:
     def _average(self) -> None:
         """Send what is left, and wait until all is averaged."""
         while self._sent < len(self.buckets):
-            self._send()
+            self._send_next()
         for ticket in self._tickets:
             ticket.result()
         self._tickets.clear()
@@ -247,28 +267,28 @@ class Zero1(DataParallel):
     def keeps(self, numel: int) -> range:
         return share(numel, self.n, self.rank)
 
-    def open(self, bucket: Bucket) -> None:
-        if bucket.mine is not None:
+    def reduce(self, bucket: Bucket) -> None:
+        self.comm.ring("reduce_scatter", bucket.gradients)
+        bucket.mean = bucket.part(bucket.gradients)
+
+    def resume_sum(self, bucket: Bucket) -> None:
+        """Zero all but the share's mean: the next sum over ranks has each share's once."""
+        if bucket.mean is not None:
             bucket.gradients[: bucket.kept.start] = 0
             bucket.gradients[bucket.kept.stop :] = 0
-            bucket.mine = None
+            bucket.mean = None
 
-    def reduce(self, bucket: Bucket) -> None:
-        self.lane.ring("reduce_scatter", bucket.gradients)
-        bucket.mine = bucket.part(bucket.gradients)
-
-    def spread(self) -> None:
-        lane = self.lane
+    def gather_weights(self) -> None:
         for bucket in self.buckets:
-            ticket = lane.submit(lane.ring, "all_gather", bucket.weights)
+            ticket = self.comm.submit(self.comm.ring, "all_gather", bucket.weights)
         ticket.result()
 
 
 class Zero2(Zero1):
     """Stage 2: a rank keeps the gradients of its share alone, and frees the row.
 
-    So what is accumulated has to be averaged after every microbatch, and `no_sync`
-    changes nothing. Two rows are there at a time, one being filled and one sent.
+    So every microbatch is averaged, even within `no_sync`, and the share's means are
+    added up. Two rows are there at a time, one being filled and one sent.
     """
 
     stage = 2
@@ -276,16 +296,18 @@ class Zero2(Zero1):
     def no_sync(self) -> AbstractContextManager:
         return nullcontext()
 
-    def open(self, bucket: Bucket) -> None:
+    def reduce(self, bucket: Bucket) -> None:
+        before = bucket.mean
+        super().reduce(bucket)
+        bucket.mean = bucket.mean.clone() if before is None else before.add_(bucket.mean)
+        bucket.free_row()
+
+    def resume_sum(self, bucket: Bucket) -> None:
+        """Nothing: the row is a new one, and the mean lies apart from it."""
+
+    def wait_for_room(self) -> None:
         for ticket in self._tickets[:-1]:
             ticket.result()
-
-    def reduce(self, bucket: Bucket) -> None:
-        before = bucket.mine
-        super().reduce(bucket)
-        mean = bucket.mine
-        bucket.mine = mean.clone() if before is None else before.add_(mean)
-        bucket.drop()
 
 
 def copy_frozen(module: nn.Module, dtype: torch.dtype | None, group: dist.ProcessGroup) -> None:
@@ -295,14 +317,3 @@ def copy_frozen(module: nn.Module, dtype: torch.dtype | None, group: dist.Proces
             broadcast(parameter.data, group)
             if dtype is not None and parameter.is_floating_point():
                 parameter.data = parameter.data.to(dtype)
-
-
-def _tell(take: WeakMethod, bucket: Bucket, i: int, parameter: nn.Parameter) -> None:
-    method = take()
-    if method is not None:
-        method(bucket, i, parameter)
-
-
-def remove(handles: list) -> None:
-    for handle in handles:
-        handle.remove()

@@ -36,7 +36,7 @@ class Update:
         self.optimizer, self.buckets, self.group = optimizer, buckets, group
         self.scaler, self.shared, self.unused = scaler, shared, unused
         self.device = buckets[0].weights.device
-        self.seen = Seen(optimizer, self.device)
+        self.scaler_view = ScalerView(optimizer, self.device)
         self.rows: list[Tensor] = []  # the gradients, while the pieces have them
 
     def prepare(self) -> None:
@@ -45,7 +45,7 @@ class Update:
             return
         known = self._known()
         for bucket in self.buckets:
-            row = bucket.mine
+            row = bucket.mean
             row = row if bucket.masters is None else row.to(bucket.masters.dtype)
             self.rows.append(row)
             parts = row.split([piece.parameter.numel() for piece in bucket.pieces])
@@ -54,8 +54,8 @@ class Update:
                     piece.parameter.grad = part
         if self.scaler is not None:
             finite = all(bool(row.isfinite().all()) for row in self.rows)
-            self.seen.tell(self._anywhere([not finite])[0])
-            self.scaler.unscale_(self.seen)
+            self.scaler_view.mark(self._anywhere([not finite])[0])
+            self.scaler.unscale_(self.scaler_view)
 
     def _known(self) -> dict[tuple[Bucket, int], bool] | None:
         """Which parameters have a gradient on some rank, if that is to be asked."""
@@ -94,7 +94,7 @@ class Update:
         if self.scaler is None:
             self.optimizer.step()
         else:
-            self.scaler.step(self.seen)
+            self.scaler.step(self.scaler_view)
             self.scaler.update()
         self.forget()
 
@@ -106,24 +106,25 @@ class Update:
         self.rows.clear()
 
 
-class Seen:
-    """The optimizer as a loss scaler should see it on every rank.
+class ScalerView:
+    """The optimizer with one parameter more, whose gradient says whether any rank overflowed.
 
-    It has one number more, whose gradient is infinite where any rank's are: so all
-    scalers see an overflow in what one rank keeps, and skip the step together.
+    A loss scaler looks for infinities in the gradients it is shown. What one rank keeps
+    may have one and what others keep none; with this, all scalers see it, and skip the
+    step together.
     """
 
     def __init__(self, optimizer: Optimizer, device: torch.device):
         self._optimizer = optimizer
-        self._told = nn.Parameter(torch.zeros(1, device=device))
+        self._flag = nn.Parameter(torch.zeros(1, device=device))
 
     @property
     def param_groups(self) -> list[dict]:
-        return [*self._optimizer.param_groups, {"params": [self._told]}]
+        return [*self._optimizer.param_groups, {"params": [self._flag]}]
 
-    def tell(self, overflow: bool) -> None:
-        """What the ranks have found together."""
-        self._told.grad = torch.full_like(self._told, math.inf if overflow else 0.0)
+    def mark(self, overflow: bool) -> None:
+        """Make the flag's gradient infinite, or 0."""
+        self._flag.grad = torch.full_like(self._flag, math.inf if overflow else 0.0)
 
     def step(self) -> None:
         self._optimizer.step()

@@ -8,19 +8,15 @@ checked first, and zero is changed only when all ranks have read all of theirs.
 """
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 
 from weft.plan.arguments import whole
-from weft.run.zero.checkpoint import files as files
-from weft.run.zero.checkpoint import state as state
-from weft.run.zero.checkpoint.parts import LoadParts, ReadFiles, SaveParts, WriteFiles
+from weft.plan.zero.checkpoint import written
+from weft.run.zero.checkpoint import files, state
 from weft.run.zero.sharded import DataParallel
 
 T = TypeVar("T")
@@ -47,13 +43,16 @@ def save(folder: str | Path, zero: DataParallel, step: int, extra: Any = None) -
     ValueError what does not fit.
     """
     step, folder, group = whole("step", step, least=0), Path(folder), zero.update.group
-    said = {"step": step, "extra": _first(group, lambda: _plain("extra", extra))}
-    said |= _settings(zero)
-    parts = _each(group, lambda: state.collected(zero))
-    place = _first(group, lambda: files.begin(folder, step))
-    writer = WriteFiles(place, zero.rank)
-    _together(group, dcp.save, parts, storage_writer=writer, planner=SaveParts())
-    _first(group, lambda: files.publish(place, said | {"tensors": writer.tensors}))
+    manifest = {"step": step, "extra": _on_first(group, lambda: _plain("extra", extra))}
+    manifest |= _settings(zero)
+    mine = _agreed(group, lambda: state.collected(zero))
+    held, tensors = _known(group, mine)
+    plan = written(held, {name: tensor["numel"] for name, tensor in tensors.items()})[zero.rank]
+    place = _on_first(group, lambda: files.begin(folder, step))
+    records = _agreed(group, lambda: files.write_parts(place, zero.rank, mine, plan))
+    for name, record in (item for rank in _gathered(group, records) for item in rank.items()):
+        tensors[name]["parts"].append(record)
+    _on_first(group, lambda: files.publish(place, manifest | {"tensors": tensors}))
 
 
 def load(folder: str | Path, zero: DataParallel) -> Loaded:
@@ -68,11 +67,10 @@ def load(folder: str | Path, zero: DataParallel) -> Loaded:
     then nothing of zero has changed.
     """
     folder, group = Path(folder), zero.update.group
-    place, manifest = _first(group, lambda: files.opened(folder))
+    place, manifest = _on_first(group, lambda: files.opened(folder))
     _fits(place, zero, manifest)
     parts = state.wanted(zero, manifest["tensors"])
-    reader = ReadFiles(place, manifest["tensors"])
-    _together(group, dcp.load, parts, storage_reader=reader, planner=LoadParts())
+    _agreed(group, lambda: files.read_parts(place, manifest["tensors"], parts))
     state.restore(zero, parts)
     state.take_options(zero, manifest["options"])
     if zero.update.scaler is not None and manifest["scaler"] is not None:
@@ -146,43 +144,43 @@ def _plain(what: str, value: Any) -> Any:
 # --- all ranks, or none ---------------------------------------------------------------------------
 
 
-def _first(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
+def _known(
+    group: dist.ProcessGroup, mine: dict[str, state.Flat]
+) -> tuple[list[dict[str, range]], dict[str, dict[str, Any]]]:
+    """Which elements each rank has of each tensor; and all tensors, still without parts."""
+    told = {
+        name: (flat.elements, str(flat.tensor.dtype).removeprefix("torch."), flat.numel)
+        for name, flat in mine.items()
+    }
+    held, tensors = [], {}
+    for rank in _gathered(group, told):
+        held.append({name: elements for name, (elements, _, _) in rank.items()})
+        for name, (_, dtype, numel) in rank.items():
+            tensors.setdefault(name, {"dtype": dtype, "numel": numel, "parts": []})
+    return held, tensors
+
+
+def _on_first(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
     """What rank 0 gets by doing it, on every rank; or its error, on every rank."""
-    told: list[Any] = [None, None]
-    if group.rank() == 0:
-        try:
-            told[0] = do()
-        except (OSError, ValueError) as error:
-            told[1] = error
-    if group.size() > 1:
-        dist.broadcast_object_list(told, group=group, group_src=0)
-    if told[1] is not None:
-        raise told[1]
-    return told[0]
+    return _gathered(group, _agreed(group, do if group.rank() == 0 else lambda: None))[0]
 
 
-def _each(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
-    """What each rank gets by doing it, unless it is wrong on one: then that, on every rank."""
+def _agreed(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
+    """What this rank gets by doing it, unless it fails on one: then that error, on every rank."""
     mine, wrong = None, None
     try:
         mine = do()
-    except (OSError, ValueError) as error:
+    except Exception as error:
         wrong = error
-    said = [wrong]
-    if group.size() > 1:
-        said = [None] * group.size()
-        dist.all_gather_object(said, wrong, group=group)
-    for error in filter(None, said):
+    for error in filter(None, _gathered(group, wrong)):
         raise error
     return mine
 
 
-def _together(group: dist.ProcessGroup, do: Callable[..., Any], *given: Any, **named: Any) -> None:
-    """Do it on all ranks; what is wrong on one of them is raised on all."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            do(*given, **named, process_group=group, no_dist=group.size() == 1)
-    except CheckpointException as failed:
-        rank = min(failed.failures)
-        raise failed.failures[rank][0] from None
+def _gathered(group: dist.ProcessGroup, mine: T) -> list[T]:
+    """What each rank has, by rank."""
+    if group.size() == 1:
+        return [mine]
+    found: list[Any] = [None] * group.size()
+    dist.all_gather_object(found, mine, group=group)
+    return found

@@ -20,30 +20,39 @@ from torch import Tensor
 from weft.run.zero.sharded import DataParallel
 
 
-class Part(NamedTuple):
+class Flat(NamedTuple):
     """Some elements of a named tensor of `numel`: those from `start` on, flat."""
 
     tensor: Tensor
     start: int
     numel: int
 
+    @property
+    def elements(self) -> range:
+        """Which elements of the whole tensor these are."""
+        return range(self.start, self.start + len(self.tensor))
 
-def collected(zero: DataParallel) -> dict[str, Part]:
+    def part(self, elements: range) -> Tensor:
+        """Some of them, by their place in the whole tensor."""
+        return self.tensor[elements.start - self.start : elements.stop - self.start]
+
+
+def collected(zero: DataParallel) -> dict[str, Flat]:
     """What this rank has to save, by name; what several ranks have is saved once.
 
     Buffers and frozen parameters, which every rank has whole, are saved as rank 0 has them.
     """
     parts, sizes = {}, {name: shape.numel() for name, shape in shapes(zero).items()}
     for name, start, parameter in zero.pieces():
-        parts[f"weights/{name}"] = Part(parameter.detach(), start, sizes[name])
+        parts[f"weights/{name}"] = Flat(parameter.detach(), start, sizes[name])
         for key, value in zero.optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
-                parts[f"state/{key}/{name}"] = Part(value, start, sizes[name])
+                parts[f"state/{key}/{name}"] = Flat(value, start, sizes[name])
             elif isinstance(value, Tensor) and value.numel() == 1:
-                parts[f"scalar/{key}/{name}"] = Part(value.view(1), 0, 1)
+                parts[f"scalar/{key}/{name}"] = Flat(value.view(1), 0, 1)
             elif isinstance(value, int | float):
                 dtype = torch.float64 if isinstance(value, float) else torch.int64
-                parts[f"number/{key}/{name}"] = Part(torch.tensor([value], dtype=dtype), 0, 1)
+                parts[f"number/{key}/{name}"] = Flat(torch.tensor([value], dtype=dtype), 0, 1)
             elif value is not None:
                 what = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(
@@ -51,16 +60,16 @@ def collected(zero: DataParallel) -> dict[str, Part]:
                     f"a tensor of the piece's shape {tuple(parameter.shape)}"
                 )
     if zero.rank == 0:
-        parts |= {f"whole/{name}": Part(x.flatten(), 0, x.numel()) for name, x in whole(zero)}
+        parts |= {f"whole/{name}": Flat(x.flatten(), 0, x.numel()) for name, x in whole(zero)}
     return parts
 
 
-def wanted(zero: DataParallel, tensors: dict[str, dict]) -> dict[str, Part]:
+def wanted(zero: DataParallel, tensors: dict[str, dict]) -> dict[str, Flat]:
     """Room for all that this rank needs of a checkpoint's tensors: of each "dtype" and "numel"."""
 
-    def room(where: str, start: int, numel: int) -> Part:
+    def room(where: str, start: int, numel: int) -> Flat:
         dtype, whole = getattr(torch, tensors[where]["dtype"]), tensors[where]["numel"]
-        return Part(torch.empty(numel, dtype=dtype), start, whole)
+        return Flat(torch.empty(numel, dtype=dtype), start, whole)
 
     keys = {tuple(where.split("/")[:2]) for where in tensors if where[0] in "sn"}
     parts = {}
@@ -77,7 +86,7 @@ def wanted(zero: DataParallel, tensors: dict[str, dict]) -> dict[str, Part]:
 
 
 @torch.no_grad()
-def restore(zero: DataParallel, parts: dict[str, Part]) -> None:
+def restore(zero: DataParallel, parts: dict[str, Flat]) -> None:
     """Put what was read where it belongs, on all ranks."""
     groups = {id(p): group for group in zero.optimizer.param_groups for p in group["params"]}
     state: dict[str, dict[str, Any]] = {}

@@ -1,0 +1,145 @@
+"""A file is put in place whole, private and durable, and its digest sees what accidents do."""
+
+import errno
+import os
+import stat
+
+import pytest
+import torch
+
+from weft.run import files
+from weft.run.files import Damaged, create, digest, open_file, read, replace, writing
+
+# --- putting in place -----------------------------------------------------------------------------
+
+
+def test_what_is_put_in_place_is_what_is_read(tmp_path):
+    path = tmp_path / "a"
+    for data in (b"first", b"", bytes(range(256)) * 1000):
+        replace(path, data)
+        assert read(path) == data
+        assert os.listdir(tmp_path) == ["a"]
+    assert [read(path, 254, n) for n in (0, 4)] == [b"", b"\xfe\xff\x00\x01"]
+    assert read(path, 255_999, 10**30) == b"\xff" and read(path, 10**30) == b""
+
+
+def test_files_are_their_owners_alone_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        replace(tmp_path / "a", b"")
+        os.close(create(tmp_path / "b"))
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_file_is_never_made_where_something_is(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    for name in ("mine", "dangling", "link"):
+        with pytest.raises(FileExistsError, match=name), writing(tmp_path / name) as write:
+            write(b"x")
+    replace(tmp_path / "link", b"x")  # takes the name, and leaves alone what the link was to
+    assert (tmp_path / "mine").read_text() == "mine" and read(tmp_path / "link") == b"x"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_replacement_that_fails_leaves_a_whole_file(tmp_path, monkeypatch, step, count):
+    path, work, calls = tmp_path / "a", getattr(os, step), []
+    replace(path, b"old")
+
+    def fails(*given, **named):
+        calls.append(given)
+        if len(calls) == count:
+            raise OSError(errno.ENOSPC, "")
+        return work(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, fails)
+        try:
+            replace(path, b"new")
+        except OSError as error:
+            assert step == "fsync" or count == 1
+            assert step == "rename" or count > 1 or error.filename == str(path) + files.NEW
+        else:
+            assert step != "fsync" and count > 1
+    assert read(path) == (b"old" if count == 1 or (step, count) == ("fsync", 2) else b"new")
+    replace(path, b"again")  # whatever was left lying
+    assert read(path) == b"again" and os.listdir(tmp_path) == ["a"]
+
+
+def test_the_order_in_which_the_disk_is_waited_for(tmp_path, monkeypatch):
+    order = []
+    for name in ("write", "fsync", "rename"):
+        work = getattr(os, name)
+
+        def told(*given, name=name, work=work):
+            there = os.path.isdir(f"/proc/self/fd/{given[0]}") if name == "fsync" else False
+            order.append("fsync of the folder" if there else name)
+            return work(*given)
+
+        monkeypatch.setattr(os, name, told)
+    replace(tmp_path / "a", b"new")
+    folder = "fsync of the folder"
+    assert order == ["write", "fsync", folder, "rename", folder]
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def test_what_is_no_file_is_named_and_keeps_nobody_waiting(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    before = len(os.listdir("/dev/fd"))
+    for name in ("pipe", "folder", "link"):
+        for look in (read, open_file):
+            with pytest.raises(Damaged, match=rf"it is no file but a link.*{name}"):
+                look(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="lost"):
+        read(tmp_path / "lost")
+    assert len(os.listdir("/dev/fd")) == before
+
+
+# --- the digest -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 16, 17, 128, 129, 240, 241, 4096, 70_001])
+def test_every_flipped_bit_changes_the_digest(size):
+    dice = torch.Generator().manual_seed(size)
+    data = bytearray(torch.randint(0, 256, (size,), dtype=torch.uint8, generator=dice).numpy())
+    found = {digest(data)}
+    bits = range(8 * size) if size <= 4096 else range(0, 8 * size, 97)
+    for bit in bits:
+        data[bit // 8] ^= 1 << bit % 8
+        found.add(digest(data))
+        data[bit // 8] ^= 1 << bit % 8
+    assert len(found) == len(bits) + 1  # all of them differ, from each other too
+    assert digest(bytes(data)) == digest(memoryview(data)) and len(digest(b"")) == 32
+
+
+@pytest.mark.parametrize("size", [8, 512], ids=["words", "sectors"])
+def test_whatever_changes_places_changes_the_digest(size):
+    dice = torch.Generator().manual_seed(size)
+    rows = torch.randint(0, 256, (64, size), dtype=torch.uint8, generator=dice)
+    found = {digest(rows.numpy().tobytes())}
+    pairs = [(i, j) for i in range(64) for j in range(i)]
+    for i, j in pairs:
+        swapped = rows.clone()
+        swapped[[i, j]] = swapped[[j, i]]
+        found.add(digest(swapped.numpy().tobytes()))
+    assert len(found) == len(pairs) + 1
+
+
+def test_flips_that_a_sum_of_words_does_not_see_change_the_digest():
+    words = torch.arange(512)
+    before = digest(words.numpy().tobytes())
+    for bit in range(62):
+        up = words.clone()
+        up[7] += 1 << bit
+        up[300] -= 1 << bit
+        assert up.sum() == words.sum() and digest(up.numpy().tobytes()) != before
