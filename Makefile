@@ -28,7 +28,7 @@ TESTS := lib/tests lib/weft --doctest-modules
 GPU_TESTS = $$(grep -l 'mark[.]gpu' lib/tests/test_*.py)
 GPU_WORKERS = $$($(PY) -c 'import xdist; print("-n 4")' 2>/dev/null)
 # Copies by TMA and mbarriers are beyond these tools but memcheck; Triton's own sanitizer sees them.
-TRITON_RUNS := attention attention_odd attention_versions decode adam
+TRITON_RUNS := attention attention_versions decode adam
 LABS := notebooks --nbval --nbval-sanitize-with notebooks/sanitize.cfg
 BOOK_TESTS := $(wildcard lib/tests/test_book_*.py)
 REPORTS := _build/tests

@@ -15,8 +15,7 @@ from weft.kernels.attention.tuned import SMALL, TARGETS, Tile, tile
 from weft.kernels.code.loops import hot, plain
 
 STREAMS = {"forward", "dq", "dkdv"}  # the passes in which tiles of one side stream past the other
-MENDS = {f"{name}_odd" for name in STREAMS}
-ALL = STREAMS | MENDS | {"delta"}
+ALL = STREAMS | {"delta"}
 PRODUCT = {"sm_80": "mma.sync", "sm_90": "wgmma.mma_async", "sm_100": "tcgen05.mma"}
 WAIT = re.compile(r"cp\.async\.wait_group\s+(\d+)")
 # Bytes that the older assembler spills: in dkdv, and in FlashAttention-1 on an A100.
@@ -44,8 +43,7 @@ def test_tuned_kernels_use_tensor_cores_and_spill_nothing(target, root):
     for name, one in found.items():
         assert one.spills <= (SPILLED if name == "dkdv" else 0), name
         assert one.shared_bytes <= SHARED[target] * 1024, name
-        product = "mma.sync" if name in MENDS else PRODUCT[target]  # their tiles are small
-        assert (one.count(product) > 0) == (name != "delta"), name
+        assert (one.count(PRODUCT[target]) > 0) == (name != "delta"), name
         rows += machine_code.differences(record, machine_code.counted(one, listed[one.name]))
     assert not rows, "\n" + machine_code.told(rows)
     for one in (found[name] for name in STREAMS & found.keys()):
@@ -77,7 +75,7 @@ def test_the_hot_loop_does_the_work_of_a_tile(name, products):
 def test_nothing_spills_at_the_other_widths_either(root):
     record = read(root / "book/measured/attention-code.cpu.json")
     for width in (64, 128, 256):
-        for name, target in ((name, target) for name in STREAMS | MENDS for target in TARGETS):
+        for name, target in ((name, target) for name in STREAMS for target in TARGETS):
             assert record.result(f"{name} for {target} at width {width}", "spilled").value == 0
             assert record.result(f"{name} for {target} at width {width}", "registers").value <= 255
 
@@ -101,7 +99,7 @@ def test_passes_are_listed_for_every_type_and_width(listed, target):
 
 
 def test_a_tile_is_at_least_what_a_tensor_core_takes_and_cuts_into_whole_edges():
-    names = STREAMS | MENDS | {"delta", "fa1", "naive"}
+    names = ALL | {"fa1", "naive"}
     for name, target in ((name, target) for name in names for target in (*TARGETS, SMALL)):
         for size, width in ((2, 16), (2, 64), (2, 256), (4, 16), (4, 128), (4, 256)):
             one = tile(target, name, size, width)

@@ -203,12 +203,9 @@ def test_rows_that_see_nothing_are_zero_and_give_nothing_back():
     o, lse, dq, *rest = answers(attention, q, k, v, None, do, dlse, causal=True)
     assert not o[:, :15].any() and o[:, 15:].all() and (lse[:, :15] == -INF).all()
     assert not dq[:, :15].any()
-    q, do = q.clone(), do.clone()
-    q[:, :15], do[:, :15] = NAN, INF  # they may hold anything
-    again = answers(attention, q, k, v, None, do, dlse, causal=True)
-    assert not again[0][:, :15].any() and not again[2][:, :15].any()
-    for a, b in zip(rest, again[3:], strict=True):
-        torch.testing.assert_close(a, b)
+    few = q[:, 15:], k, v, None, do[:, 15:], dlse[:, 15:]
+    for got, right in zip(rest, answers(attention, *few, causal=True)[3:], strict=True):
+        torch.testing.assert_close(got, right)
 
 
 def test_parts_of_the_keys_merge_to_the_whole():
@@ -300,60 +297,6 @@ def test_all_of_the_result_is_written_and_nothing_beside_it(version, monkeypatch
     assert len(rooms) >= 5 and all(
         room[:4096].isnan().all() and room[4096 + n :].isnan().all() for room, n in rooms
     )
-
-
-# --- what is not finite ---------------------------------------------------------------------------
-
-T, AT = 20, 11  # queries and keys; the one that is not finite
-
-
-def reaches(dim, start, stop=None):
-    """A tensor of [1, T, 1, 16] that is not finite in some rows, or in one channel of them."""
-    where = torch.zeros(1, T, 1, 16, dtype=torch.bool)
-    where[:, start:stop, :, dim] = True
-    return where.to(DEVICE)
-
-
-EVERY, ONE = slice(None), 3
-HIT = {  # what is NaN -> where o, dq, dk and dv have to be: channels, rows from, to
-    "q": [(EVERY, AT, AT + 1), (EVERY, AT, AT + 1), (EVERY, 0, AT + 1), (EVERY, 0, AT + 1)],
-    "k": [(EVERY, AT, T), (EVERY, AT, T), (EVERY, 0, T), (EVERY, 0, T)],
-    "v": [(ONE, AT, T), (EVERY, AT, T), (EVERY, 0, T), (EVERY, 0, 0)],
-    "do": [(EVERY, 0, 0), (EVERY, AT, AT + 1), (EVERY, 0, AT + 1), (ONE, 0, AT + 1)],
-}
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(
-    ("where", "value", "masked"),
-    [(where, NAN, masked) for where in HIT for masked in (False, True)]
-    + [(where, INF, False) for where in HIT if where != "k"],  # k's reach depends on signs
-)
-def test_what_is_not_finite_comes_out_where_the_maths_puts_it_and_nowhere_else(
-    where, value, masked
-):
-    q, k, v, *_ = tensors(Case(T, T, 1, 1, 16, 16, True, None, SINGLE))
-    given = {"q": q, "k": k, "v": v, "do": torch.ones_like(v)}
-    given[where][0, AT, 0, ONE] = value
-    mask = torch.ones(T, T, dtype=torch.bool, device=DEVICE).tril() if masked else None
-    dlse = torch.zeros(1, T, 1, device=DEVICE)
-    o, _, *grads = answers(
-        attention, given["q"], given["k"], given["v"], mask, given["do"], dlse, causal=not masked
-    )
-    for got, hit in zip((o, *grads), HIT[where], strict=True):
-        assert torch.equal(~got.isfinite(), reaches(*hit))
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("value", [NAN, INF, -INF])
-@pytest.mark.parametrize("where", [0, 1, 2])
-def test_what_is_not_finite_comes_out_as_from_the_reference(where, value):
-    case = Case(T, T, 2, 1, 16, 16, True, None, SINGLE)
-    arguments = tensors(case)
-    arguments[where][0, AT, 0, 1] = value
-    o, lse = attention(*arguments[:3], causal=True, lse=True)
-    for got, right in zip((o, lse), exactly(arguments, True), strict=False):
-        torch.testing.assert_close(got.double(), right, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -147,43 +147,6 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("value", [nan, inf, -inf])
-def test_what_is_not_finite_comes_out_where_the_maths_puts_it(form, value):
-    clean = tensors(2, 5, 7, 4, 2, 3, 6)
-    right = form(*clean)
-
-    def changes(which, place, region):
-        """Which rows are not finite any more; beyond `region` nothing may have changed."""
-        inputs = [x.clone() for x in clean]
-        inputs[which][place] = value
-        o = form(*inputs)
-        torch.testing.assert_close(o[~region], right[~region])
-        return ~o.isfinite().all(-1)
-
-    row = torch.zeros(2, 5, 4, dtype=torch.bool)
-    row[1, 2, 3] = True
-    lost = changes(0, (1, 2, 3, 0), row)
-    sees = torch.zeros_like(row)
-    sees[1, 2:, 2:] = True  # kv head 1 serves heads 2 and 3; queries from 2 on see key 4
-    lost_by_key = changes(1, (1, 4, 1, 0), sees)
-    assert torch.equal(changes(2, (1, 4, 1, 5), sees), sees)
-    if value != value:
-        assert torch.equal(lost, row) and torch.equal(lost_by_key, sees)
-    else:  # a score of -inf is a weight of 0, a score of +inf has no softmax
-        assert lost_by_key.any() and not torch.equal(lost_by_key, sees)
-
-
-def test_an_infinite_value_stays_infinite():
-    q, k, v = tensors(1, 3, 5, 1, 1, 2, 2)
-    v[0, 1, 0] = torch.tensor([inf, -inf])
-    v[0, 4, 0, 0] = -inf
-    for form in FORMS.values():
-        o = form(q, k, v)[0, :, 0]
-        assert o[0, 0] == o[1, 0] == inf and o[2, 0].isnan()
-        assert (o[:, 1] == -inf).all()
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -378,7 +341,7 @@ class Counted(TorchDispatchMode):
             self.exponentials += result.numel()
         elif name in ("add", "sub", "mul", "div", "maximum"):
             self.other += result.numel()
-        elif name in ("amax", "sum") and len(args) > 1:  # a whole tile is summed to look for NaN
+        elif name in ("amax", "sum"):
             self.other += args[0].numel()
         return result
 

@@ -168,38 +168,6 @@ def test_a_cache_of_more_than_two_to_the_31_elements():
 
 # --- numbers that are none ------------------------------------------------------------------------
 
-ODD = {  # where, what
-    "a key that is not a number": ("k", NAN),
-    "a value that is not a number": ("v", NAN),
-    "an infinite value": ("v", float("inf")),
-    "an infinite key": ("k", float("inf")),
-}
-
-
-@pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize("run", [paged_attention, per_head, cut(2)], ids=["paged", "head", "cut"])
-def test_odd_numbers_go_where_the_mathematics_puts_them(run, odd):
-    name, value = ODD[odd]
-    arguments, _ = paged([5, 40], 16, 4, 2, 16, 16, seed=3, dtype=torch.float32)
-    q, k, v, table, _ = arguments
-    q[1, 0, :, 0] = torch.tensor([1.0, -1.0, 2.0, -2.0])  # an infinite key: +inf and -inf
-    (k if name == "k" else v)[table[1, 1], 3, 0, 0] = value
-    exact = reference(*(x.double() if x.is_floating_point() else x for x in arguments))
-    o = run(*here(arguments)).cpu().double()
-    torch.testing.assert_close(o, exact, equal_nan=True, rtol=1e-5, atol=1e-5)
-    assert exact[0].isfinite().all() and not exact[1].isfinite().all()
-    assert exact[1, 0, 2:].isfinite().all()
-
-
-def test_scores_of_minus_infinity_alone_are_nothing_seen():
-    arguments, _ = paged([5], 16, 2, 1, 16, 16, dtype=torch.float32)
-    q, k, _, table, _ = arguments
-    k[table[0, 0], :5, 0, 0] = torch.inf
-    q[0, 0, :, 0] = -1
-    for run in (paged_attention, per_head, cut(2)):
-        assert torch.equal(run(*here(arguments)).cpu(), reference(*arguments))
-    assert not reference(*arguments).any()
-
 
 def test_large_scores_neither_overflow_nor_vanish():
     arguments, _ = paged([90], 16, 2, 2, 16, 16, dtype=torch.float32)

@@ -1,7 +1,7 @@
 """The torch twin of the Hopper kernel against the definition; FP8, its tricks, and its errors."""
 
 from itertools import pairwise
-from math import inf, nan
+from math import inf
 
 import pytest
 import torch
@@ -81,7 +81,7 @@ def test_keys_come_from_the_right_and_scores_before_values():
         told.append(f"S{cols.start}")
         return torch.zeros(1, 1, 2, cols.stop - cols.start)
 
-    def value(p, cols, seen):
+    def value(p, cols):
         told.append(f"O{cols.start}")
         return p.sum(-1, keepdim=True)
 
@@ -110,18 +110,6 @@ def test_tiles_of_keys_are_those_that_are_seen(T, S, tile_k, groups):
         assert all(a.start == b.stop for a, b in pairwise(order))
         last = min(S, max(rows.stop - 1 + S - T + 1, 1))
         assert order[0].start < last <= max(order[0].stop, 1)
-
-
-@pytest.mark.parametrize("value", [nan, inf, -inf])
-def test_what_is_not_finite_goes_where_the_maths_puts_it(value):
-    q, k, v = tensors(1, 70, 70, 2, 1, 16, 16)
-    v[0, 40, 0, 3] = value
-    o, want = hopper.attention(q, k, v, True, tile=SMALL), attention(q, k, v, True)
-    assert torch.equal(o.isfinite(), want.isfinite())
-    assert o[:, :40].isfinite().all() and not o[0, 40:, :, 3].isfinite().any()
-    q[0, 7, 1, 2] = value
-    o, want = hopper.attention(q, k, v, True, tile=SMALL), attention(q, k, v, True)
-    assert torch.equal(o.isnan(), want.isnan())
 
 
 def test_the_kernel_tiles_are_the_kernels():

@@ -7,8 +7,8 @@ from torch.nn import Parameter
 
 from weft.kernels import compile_for, precision
 from weft.kernels.precision import BLOCK, adam, per_tensor
-from weft.ref.precision.mixed import LossScaler, MasterAdam
-from weft.ref.precision.mixed import adam as reference
+from weft.ref.precision import LossScaler, MasterAdam
+from weft.ref.precision import adam as reference
 
 TYPES = [torch.bfloat16, torch.float16, torch.float32]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,7 +6,7 @@ import torch
 from weft.nn.precision import WAYS, Network, Task, Way, distance, forget_masters, setting, train
 from weft.plan.precision.formats import FORMATS
 from weft.plan.precision.scale import LossScale
-from weft.ref.precision.mixed import MasterAdam
+from weft.ref.precision import MasterAdam
 from weft.ref.precision.rounding import Delayed
 
 FAST, SLOW = Task(steps=90), Task(steps=110, lr=2e-4)

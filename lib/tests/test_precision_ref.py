@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.plan.precision.formats import FORMATS
-from weft.ref.precision.mixed import LossScaler, MasterAdam
+from weft.ref.precision import LossScaler, MasterAdam
 from weft.ref.precision.rounding import FORMAT, Delayed, saturated, stochastic
 
 HALF = [torch.float16, torch.bfloat16]

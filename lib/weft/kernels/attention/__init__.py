@@ -1,13 +1,12 @@
-"""Attention in Triton: FlashAttention-2, and the versions before it."""
+"""Attention in Triton: FlashAttention-2, and the versions before it. Inputs are finite."""
 
-from weft.kernels.attention.call import Last
-from weft.kernels.attention.face import attention, passes
+from weft.kernels.attention.face import NoSecondDerivative, attention, passes
 from weft.kernels.attention.tile import LN2, LOG2E
 
 __all__ = [
     "LN2",
     "LOG2E",
-    "Last",
+    "NoSecondDerivative",
     "attention",
     "passes",
 ]

@@ -4,30 +4,33 @@ Dao 2023, algorithm 2, in three passes: delta, what each row's gradients have in
 the queries outside; dkdv, with the keys outside.
 """
 
-import torch
-import triton
 from torch import Tensor
 
-from weft.kernels.attention.dkdv import dkdv
-from weft.kernels.attention.dq import delta, dq
-from weft.kernels.attention.launch import Problem, in_rows, pointer
-from weft.kernels.attention.odd import dkdv_odd, dq_odd
+from weft.kernels.attention.delta import delta_kernel
+from weft.kernels.attention.dkdv import dkdv_kernel
+from weft.kernels.attention.dq import dq_kernel
+from weft.kernels.attention.launch import Problem, in_rows, view
 
 
 def backward(
-    x: Problem, o: Tensor, lse: Tensor, do: Tensor, dlse: Tensor | None, wanted=(True, True, True)
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients of q, k and v that are wanted, from do [B, T, H, V] and dlse [B, T, H]."""
+    x: Problem, o_BTHV: Tensor, lse_BTH: Tensor, do_BTHV: Tensor, dlse_BTH: Tensor | None,
+    wanted=(True, True, True),
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """The gradients of q, k and v that are wanted, from those of o and of the log-sum-exp."""
     B, T, S, H, G, K, V = x.sizes
-    do, shared, tile = in_rows(do), torch.empty_like(lse), x.tile("delta")
-    given = pointer("do", do, "d", "bth") | {"p_lse": lse, "p_delta": shared}
-    given_o = x.inputs() | {"p_o": o} | pointer("dlse", dlse, "l", "bth")
-    x.launch("delta", delta, triton.cdiv(T, tile.q) * H * B, tile, **given, **given_o)
-    grad_q = grad_k = grad_v = None
+    do_BTHV, delta_BTH = in_rows(do_BTHV), x.per_row()
+    if dlse_BTH is not None:
+        dlse_BTH = x.per_row().copy_(dlse_BTH)
+    rows = {"do": view(do_BTHV), "lse": view(lse_BTH), "delta": view(delta_BTH)}
+    tile, given = x.tile("delta"), {"o": view(o_BTHV), "dlse": view(dlse_BTH)}
+    x.launch("delta", delta_kernel, x.programs("q", tile), tile, **rows, **given)
+    dq_BTHK = dk_BSGK = dv_BSGV = None
     if wanted[0]:
-        grad_q = x.q.new_empty(B, T, H, K)
-        x.launch_mended("dq", dq, dq_odd, "q", **given, p_dq=grad_q)
+        tile, dq_BTHK = x.tile("dq"), x.q.new_empty(B, T, H, K)
+        x.launch("dq", dq_kernel, x.programs("q", tile), tile, **rows, dq=view(dq_BTHK))
     if wanted[1] or wanted[2]:
-        grad_k, grad_v = x.k.new_empty(B, S, G, K), x.v.new_empty(B, S, G, V)
-        x.launch_mended("dkdv", dkdv, dkdv_odd, "k", **given, p_dk=grad_k, p_dv=grad_v)
-    return grad_q, grad_k, grad_v
+        tile = x.tile("dkdv")
+        dk_BSGK, dv_BSGV = x.k.new_empty(B, S, G, K), x.v.new_empty(B, S, G, V)
+        results = {"dk": view(dk_BSGK), "dv": view(dv_BSGV)}
+        x.launch("dkdv", dkdv_kernel, x.programs("k", tile), tile, **rows, **results)
+    return dq_BTHK, dk_BSGK, dv_BSGV

@@ -1,10 +1,19 @@
-"""Attention as fast as Triton lets it be: FlashAttention-2 forward and backward."""
+"""One call of attention and its gradients: FlashAttention-2 forward and backward.
 
+Here and in all of weft.kernels inputs are finite; what comes of NaN or infinities is not said.
+"""
+
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 
-from weft.kernels.attention.call import call, compiled
-from weft.kernels.attention.fa2 import forward
-from weft.kernels.code import Pass
+from weft.kernels.attention import fa2
+from weft.kernels.attention.backward import backward
+from weft.kernels.attention.launch import Problem, problem
+from weft.kernels.code import Pass, recording
+
+Forward = Callable[[Problem], tuple[Tensor, Tensor]]  # o [B, T, H, V] and lse [B, T, H]
 
 
 def attention(
@@ -16,10 +25,82 @@ def attention(
     mask: Tensor | None = None,
     lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(q k^T * scale) v, tile by tile."""
-    return call(forward, q, k, v, causal, scale, mask, lse)
+    """softmax(q k^T * scale) v, tile by tile, as weft.ref.attention defines it. Inputs are finite.
+
+    For fp16, bf16 and fp32 and heads of up to 256; scores, softmax and sums are in fp32.
+    """
+    return differentiable(fa2.forward, q, k, v, causal, scale, mask, lse)
 
 
 def passes(target: str, **kind) -> tuple[Pass, ...]:
     """The kernels of the forward and the backward pass, as they are launched on a chip."""
-    return compiled(forward, target, with_backward=True, **kind)
+    return launched(attention, target, backward=True, **kind)
+
+
+def differentiable(
+    forward: Forward, q, k, v, causal, scale, mask, lse
+) -> Tensor | tuple[Tensor, Tensor]:
+    """A version of attention with its own forward pass; the backward pass is the same for all."""
+    o_BTHV, lse_BTH = Attention.apply(q, k, v, mask, causal, scale, forward)
+    return (o_BTHV, lse_BTH) if lse else o_BTHV
+
+
+class Attention(torch.autograd.Function):
+    """A forward pass that keeps q, k, v, o and the log-sum-exp, never a score, and its backward."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, mask, causal, scale, forward):
+        x = problem(q, k, v, causal, scale, mask)
+        o_BTHV, lse_BTH = forward(x)
+        ctx.save_for_backward(x.q, x.k, x.v, x.mask, o_BTHV, lse_BTH)
+        ctx.problem = x._replace(q=None, k=None, v=None, mask=None)
+        ctx.set_materialize_grads(False)
+        return o_BTHV, lse_BTH
+
+    @staticmethod
+    def backward(ctx, do_BTHV, dlse_BTH):
+        q, k, v, mask, o_BTHV, lse_BTH = ctx.saved_tensors
+        with torch.no_grad():
+            do_BTHV = torch.zeros_like(o_BTHV) if do_BTHV is None else do_BTHV
+            x = ctx.problem._replace(q=q, k=k, v=v, mask=mask)
+            grads = backward(x, o_BTHV, lse_BTH, do_BTHV, dlse_BTH, ctx.needs_input_grad)
+        if torch.is_grad_enabled():  # somebody means to differentiate again
+            once = NoSecondDerivative.apply
+            grads = [None if one is None else once(one, q, k, v) for one in grads]
+        return *grads, None, None, None, None
+
+
+class NoSecondDerivative(torch.autograd.Function):
+    """The identity on a gradient, made to depend on q, k and v so that its derivative is refused.
+
+    torch's once_differentiable lets it pass, as a constant, where the gradient that came in does
+    not require one: the penalty of a gradient's norm would silently be 0.
+    """
+
+    @staticmethod
+    def forward(ctx, grad, *depends):
+        return grad.view_as(grad)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("attention can be differentiated once: it has no second derivative here")
+
+
+def launched(
+    face: Callable,
+    target: str,
+    backward: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+    width: int = 128,
+    causal: bool = True,
+) -> tuple[Pass, ...]:
+    """What a face launches on a chip for 16 heads of 4096 queries and keys, in no memory at all."""
+    q, k, v = (
+        torch.empty(2, 4096, 16, width, dtype=dtype, device="meta", requires_grad=backward)
+        for _ in range(3)
+    )
+    with recording(target) as found:
+        o_BTHV = face(q, k, v, causal)
+        if backward:
+            torch.autograd.grad(o_BTHV, (q, k, v), torch.empty_like(o_BTHV))
+    return tuple(found)

@@ -1,4 +1,11 @@
-"""What attention kernels do with a tile: load it, see who may look, multiply what is seen."""
+"""What attention kernels do with a tile: load it, see which pairs count, store it.
+
+A program of a kernel has one tile of the result. In registers a tile is a matrix with a power of
+two rows and columns; where the tensor ends inside it, or its heads are narrower, the rest is
+filled with zeros, and a mask keeps loads and stores off what does not exist.
+"""
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -7,19 +14,43 @@ LOG2E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x * LOG2E), and exp2 i
 LN2 = tl.constexpr(0.6931471805599453)
 
 
-@triton.jit
-def far(i, stride):
-    """i * stride in 64 bits: an element of a large tensor may lie beyond 2^31."""
-    return (tl.full([], 0, tl.int64) + i) * stride
+class View(NamedTuple):
+    """A tensor [B, T, H, ...] as a kernel takes it: its address and the strides of three dims.
+
+    Rows, [B, T, H, K], lie in one piece each. Of numbers for each row, [B, T, H], those of a head
+    lie in one piece: t is 1.
+    """
+
+    p: Any
+    b: Any
+    t: Any
+    h: Any
+
+
+class MaskView(NamedTuple):
+    """A mask [B, H, T, S]: its address and all strides, 0 in dims along which it is repeated."""
+
+    p: Any
+    b: Any
+    h: Any
+    t: Any
+    s: Any
+
+
+@triton.constexpr_function
+def padded(width):
+    """The width of a tile in registers: a power of two, and at least what a tensor core takes."""
+    return max(16, 1 << (width - 1).bit_length())
 
 
 @triton.jit
-def place(i, tiles, H, LAST_FIRST: tl.constexpr):
-    """Which tile, head and batch are number i's; the tiles of one head follow each other.
+def program(tiles, H, LAST_FIRST: tl.constexpr):
+    """Tile, head and batch of this program, from its number; the tiles of a head are neighbours.
 
     Causal queries that look furthest back take longest, so they come first. 64 bits, because what
     these are multiplied with may pass 2^31.
     """
+    i = tl.program_id(0)
     i_tile = i % tiles
     if LAST_FIRST:
         i_tile = tiles - 1 - i_tile
@@ -27,65 +58,96 @@ def place(i, tiles, H, LAST_FIRST: tl.constexpr):
 
 
 @triton.jit
-def keys(
-    first, T, S, UNMASKED: tl.constexpr, CAUSAL: tl.constexpr,
-    TILE_Q: tl.constexpr, TILE_K: tl.constexpr,
-):  # fmt: skip
-    """Where the tiles end that all rows see whole, and where those end that any row sees."""
-    plain, end = S, S
-    if CAUSAL:
-        plain = tl.minimum(tl.maximum(first + 1 + S - T, 0), S)
-        end = tl.minimum(tl.maximum(first + TILE_Q + S - T, 0), S)
-    plain = plain // TILE_K * TILE_K if UNMASKED else 0
-    return plain, end
+def head(x, i_b, i_h):
+    """A tensor from the first row of one head on."""
+    return View(x.p + i_b * x.b + i_h * x.h, x.b, x.t, x.h)
 
 
 @triton.jit
-def load_tile(
-    p_tile, o_row, stride, rows, WIDTH: tl.constexpr, PADDED: tl.constexpr, ENDS: tl.constexpr
-):
-    """Rows of a matrix that are `stride` elements apart; zeros right of its WIDTH.
+def head_mask(mask, i_b, i_h):
+    """The mask of one head, None where there is no mask."""
+    one = None
+    if mask is not None:
+        one = MaskView(mask.p + i_b * mask.b + i_h * mask.h, mask.b, mask.h, mask.t, mask.s)
+    return one
 
-    Where the matrix ENDS inside the tile, zeros also from row `rows` on. Nothing outside is read.
+
+@triton.jit
+def row_pointer(x, first):
+    """Row `first` of a head. In 64 bits: an element of a large tensor may lie beyond 2^31."""
+    return x.p + (tl.full([], 0, tl.int64) + first) * x.t
+
+
+@triton.jit
+def load_tile(x, first, o_row, rows, WIDTH: tl.constexpr, MAY_END: tl.constexpr):
+    """Rows first + o_row of a head, WIDTH columns each, and zeros where these are padded.
+
+    Where the tensor MAY_END inside the tile, zeros also from its last row on. A load without a mask
+    is a vector load that no comparison has to wait for, hence the four cases.
     """
-    o_col = tl.arange(0, PADDED)
-    p_all = p_tile + o_row[:, None] * stride + o_col[None, :]
-    if ENDS and WIDTH != PADDED:
-        b = tl.load(p_all, mask=(o_row[:, None] < rows) & (o_col[None, :] < WIDTH), other=0.0)
-    elif ENDS:
-        b = tl.load(p_all, mask=o_row[:, None] < rows, other=0.0)
-    elif WIDTH != PADDED:
-        b = tl.load(p_all, mask=o_col[None, :] < WIDTH, other=0.0)
+    WIDE: tl.constexpr = padded(WIDTH)
+    o_col = tl.arange(0, WIDE)
+    p_tile = row_pointer(x, first) + o_row[:, None] * x.t + o_col[None, :]
+    m_row, m_col = o_row[:, None] < rows - first, o_col[None, :] < WIDTH
+    if MAY_END and WIDTH != WIDE:
+        b = tl.load(p_tile, mask=m_row & m_col, other=0.0)
+    elif MAY_END:
+        b = tl.load(p_tile, mask=m_row, other=0.0)
+    elif WIDTH != WIDE:
+        b = tl.load(p_tile, mask=m_col, other=0.0)
     else:
-        b = tl.load(p_all)
+        b = tl.load(p_tile)
     return b
 
 
 @triton.jit
-def store_tile(p_tile, b, o_row, stride, rows, WIDTH: tl.constexpr, PADDED: tl.constexpr):
-    """Round a tile to the matrix's type and write what of it lies inside."""
-    o_col = tl.arange(0, PADDED)
-    m_inside = (o_row[:, None] < rows) & (o_col[None, :] < WIDTH)
-    p_all = p_tile + o_row[:, None] * stride + o_col[None, :]
-    tl.store(p_all, b.to(p_tile.dtype.element_ty), mask=m_inside)
+def store_tile(x, first, b, o_row, rows, WIDTH: tl.constexpr):
+    """Round a tile to the tensor's type and write what of it lies inside."""
+    o_col = tl.arange(0, padded(WIDTH))
+    p_tile = row_pointer(x, first) + o_row[:, None] * x.t + o_col[None, :]
+    m_inside = (o_row[:, None] < rows - first) & (o_col[None, :] < WIDTH)
+    tl.store(p_tile, b.to(x.p.dtype.element_ty), mask=m_inside)
 
 
 @triton.jit
-def seen(p_mask, stride_mt, stride_ms, o_q, o_k, T, S, CAUSAL: tl.constexpr):
-    """Which queries may look at which keys: inside both lengths, not ahead, and not masked.
+def load_rows(x, first, o_row, rows, other):
+    """A number for each row, `other` behind the last; rows are neighbours in these tensors."""
+    return tl.load(x.p + first + o_row, mask=o_row < rows - first, other=other)
+
+
+@triton.jit
+def store_rows(x, first, b, o_row, rows):
+    """The number of each row that exists."""
+    tl.store(x.p + first + o_row, b, mask=o_row < rows - first)
+
+
+@triton.jit
+def visible(mask, o_q, o_k, T, S, CAUSAL: tl.constexpr):
+    """Which queries see which keys: inside both lengths, not later, and where the mask is True.
 
     `o_q` and `o_k` have one dim each of length 1, in either order; so has what comes back.
     """
-    m_seen = (o_q < T) & (o_k < S)
+    m_visible = (o_q < T) & (o_k < S)
     if CAUSAL:
-        m_seen &= o_k <= o_q + (S - T)
-    if p_mask is not None:
-        p_all = p_mask + o_q.to(tl.int64) * stride_mt + o_k.to(tl.int64) * stride_ms
-        m_seen &= tl.load(p_all, mask=m_seen, other=0) != 0
-    return m_seen
+        m_visible &= o_k <= o_q + (S - T)
+    if mask is not None:
+        p_pair = mask.p + o_q.to(tl.int64) * mask.t + o_k.to(tl.int64) * mask.s
+        m_visible &= tl.load(p_pair, mask=m_visible, other=0) != 0
+    return m_visible
 
 
 @triton.jit
-def flaw(b):
-    """For each row of a tile: 0 where all of it is finite, else NaN."""
-    return tl.sum(b * 0.0, 1)
+def key_range(
+    first, T, S, MASKED: tl.constexpr, CAUSAL: tl.constexpr,
+    TILE_Q: tl.constexpr, TILE_K: tl.constexpr,
+):  # fmt: skip
+    """For TILE_Q queries from `first` on: (full, end), keys that all see, and keys that any sees.
+
+    Tiles of keys below `full` need no mask; those from there to `end` do; the rest is skipped.
+    """
+    full, end = S, S
+    if CAUSAL:
+        full = tl.minimum(tl.maximum(first + 1 + S - T, 0), S)
+        end = tl.minimum(tl.maximum(first + TILE_Q + S - T, 0), S)
+    full = 0 if MASKED else full // TILE_K * TILE_K
+    return full, end

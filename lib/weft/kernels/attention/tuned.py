@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from triton import knobs
 
+from weft.kernels.code import recorded_target
+
 WIDEST = 256  # of a head
 INTERPRETER = "interpreter"
 SMALL = "small"  # GeForce and the like: less than 100 KiB of shared memory
@@ -30,14 +32,16 @@ class Tile(NamedTuple):
     stages: int = 2
     registers: int | None = None
 
-
-def padded(width: int) -> int:
-    """The width of a tile in registers: a power of two, and at least what a tensor core takes."""
-    return max(16, 1 << (width - 1).bit_length())
+    def options(self) -> dict[str, int]:
+        """What Triton is told besides the arguments of a kernel."""
+        options = {"num_warps": self.warps, "num_stages": self.stages}
+        return options | ({"maxnreg": self.registers} if self.registers else {})
 
 
 def chip(device: torch.device) -> str:
     """Which column of the table holds for a device: a compilation target, or the interpreter."""
+    if target := recorded_target():
+        return target
     if knobs.runtime.interpret:
         return INTERPRETER
     if device.type != "cuda":
@@ -61,7 +65,6 @@ def tile(target: str, name: str, size: int, width: int) -> Tile:
         return one._replace(
             **{side: max(16, getattr(one, side) // 2) for side in ("q", "k", "edge")}
         )
-    name = "odd" if name.endswith("_odd") else name
     row = min(w for n, s, w in TILES if (n, s) == (name, size) and w >= width)
     return Tile(*TILES[name, size, row][TARGETS.index(target)])
 
@@ -80,8 +83,6 @@ TILES = {  # pass, bytes of an element, up to which padded width: a tile for eac
     ("dkdv", 2, 128): ((64, 64, 32, 8, 3), (64, 128, 32, 8, 3), (64, 128, 64, 8, 3)),
     ("dkdv", 2, 256): ((32, 64, 32, 8, 3), (16, 64, 16, 8, 3), (32, 64, 32, 8, 3)),
     ("delta", 2, 256): ((64, 16, 16, 8, 1),) * 3,
-    ("odd", 2, 128): ((32, 32, 32, 8, 2, 255),) * 3,
-    ("odd", 2, 256): ((16, 16, 16, 8, 1, 255),) * 3,
     ("fa1", 2, 64): ((16, 64, 64, 4, 1), (32, 64, 64, 4, 1), (32, 64, 64, 4, 1)),
     ("fa1", 2, 128): ((32, 64, 64, 4, 1),) * 3,
     ("fa1", 2, 256): ((16, 64, 64, 4, 1),) * 3,
@@ -95,7 +96,6 @@ TILES = {  # pass, bytes of an element, up to which padded width: a tile for eac
     ("dkdv", 4, 128): ((32, 32, 32, 8, 3, 255),) * 3,
     ("dkdv", 4, 256): ((16, 16, 16, 8, 2, 255),) * 3,
     ("delta", 4, 256): ((64, 16, 16, 8, 1, 255),) * 3,
-    ("odd", 4, 256): ((16, 16, 16, 8, 2, 255),) * 3,
     ("fa1", 4, 128): ((16, 64, 64, 4, 1, 255),) * 3,
     ("fa1", 4, 256): ((16, 32, 32, 2, 1, 255),) * 3,  # spills, and what is larger does not fit
     ("naive", 4, 256): ((32, 32, 32, 8, 2, 255),) * 3,

@@ -2,6 +2,7 @@
 
 from weft.kernels.code.compile import TARGETS, Compiled, Pass, compile_for
 from weft.kernels.code.loops import UNITS, Instruction, Loop, hot, instructions, loops, plain
+from weft.kernels.code.record import launch, recorded_target, recording, written
 
 __all__ = [
     "TARGETS",
@@ -13,6 +14,10 @@ __all__ = [
     "compile_for",
     "hot",
     "instructions",
+    "launch",
     "loops",
     "plain",
+    "recorded_target",
+    "recording",
+    "written",
 ]

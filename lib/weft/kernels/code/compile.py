@@ -42,13 +42,14 @@ class Pass:
     """One kernel of a face, and all that the compiler has to know to build it.
 
     `signature` gives the type of each argument that is not a constexpr, as Triton spells it:
-    "*bf16", "i32", "fp32"; with ":16" behind it, a multiple of 16 (an aligned pointer). `options`
-    are Triton's: num_warps, num_stages, maxnreg and so on.
+    "*bf16", "i32", "fp32"; with ":16" behind it, a multiple of 16 (an aligned pointer). Of a
+    NamedTuple it is a NamedTuple of types, or of constants where a field is one. `options` are
+    Triton's: num_warps, num_stages, maxnreg and so on. `record.recording` makes passes of launches.
     """
 
     name: str
     function: Callable
-    signature: Mapping[str, str]
+    signature: Mapping[str, str | tuple]
     constexprs: Mapping[str, object] = field(default_factory=dict)
     options: Mapping[str, object] = field(default_factory=dict)
 
@@ -224,19 +225,36 @@ def _source(one: Pass):
     missing = sorted(set(names) - set(one.signature) - set(one.constexprs))
     if missing:
         raise ValueError(f"pass {one.name!r} says nothing of its kernel's arguments {missing}")
-    signature, attributes = {}, {}
-    for i, name in enumerate(names):
-        kind, _, multiple = one.signature.get(name, "constexpr").partition(":")
-        signature[name] = kind
-        if multiple:
-            attributes[i,] = [["tt.divisibility", int(multiple)]]
+    constants = {(names.index(name),): value for name, value in one.constexprs.items()}
+    hints: dict = {}
+    signature = {
+        name: _spread(one.signature.get(name, "constexpr"), (i,), constants, hints)
+        for i, name in enumerate(names)
+    }
     kind = ASTSource
     if one.function.is_gluon():
         from triton.experimental.gluon._runtime import GluonASTSource
 
         kind = GluonASTSource
-    constants = {(names.index(name),): value for name, value in one.constexprs.items()}
-    return kind(one.function, signature, constants, attributes)
+    return kind(one.function, signature, constants, hints)
+
+
+def _spread(kind, path: tuple[int, ...], constants: dict, hints: dict):
+    """A type as Triton spells it; constants and hints are noted by their path into the arguments.
+
+    (2,) is the third argument, (2, 0) the first field of a NamedTuple in its place.
+    """
+    if isinstance(kind, tuple):
+        fields = (_spread(one, (*path, i), constants, hints) for i, one in enumerate(kind))
+        return type(kind)(*fields)
+    if not isinstance(kind, str):
+        constants[path] = kind
+    if not isinstance(kind, str) or kind == "constexpr":
+        return "constexpr"
+    kind, _, multiple = kind.partition(":")
+    if multiple:
+        hints[path] = [["tt.divisibility", int(multiple)]]
+    return kind
 
 
 def _machine_code(cubin: bytes) -> tuple[str, int, int]:

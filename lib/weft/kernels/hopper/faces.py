@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from weft.kernels.attention import Last
+from weft.kernels.attention import NoSecondDerivative
 from weft.kernels.code import Pass
 from weft.kernels.hopper import v2_specialized, v3_pingpong, v4_overlapped
 from weft.kernels.hopper.delta import delta
@@ -166,7 +166,7 @@ class _Attention(torch.autograd.Function):
             dlse_BHT = None if dlse_BTH is None else dlse_BTH.transpose(1, 2)
             grads = ctx.passes(q, k, v, o, lse_BHT, do, dlse_BHT, *ctx.options)
         if torch.is_grad_enabled():  # somebody means to differentiate again
-            grads = [Last.apply(grad, q, k, v) for grad in grads]
+            grads = [NoSecondDerivative.apply(grad, q, k, v) for grad in grads]
         return *grads, None, None, None
 
 

@@ -1,6 +1,6 @@
 """Exact attention: the definition, and FlashAttention as tiles in plain torch."""
 
-from weft.ref.attention.exact import INF, attention, merge, softmax, weigh
+from weft.ref.attention.exact import INF, attention, merge, softmax
 from weft.ref.attention.tiled import fa2
 
 __all__ = [
@@ -9,5 +9,4 @@ __all__ = [
     "fa2",
     "merge",
     "softmax",
-    "weigh",
 ]

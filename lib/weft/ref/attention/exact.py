@@ -25,10 +25,9 @@ def attention(
 
     q [B, T, H, K], k [B, S, G, K], v [B, S, G, V] give o [B, T, H, V], and with
     `lse` also the log-sum-exp of each row's scaled scores, [B, T, H], natural log.
-    Half precision is computed in fp32; `scale` is 1 / sqrt(K) unless given. A score
-    that is NaN or +inf makes its row NaN, and a value that is not finite reaches
-    the rows that look at it and no other. ValueError names an argument that does
-    not fit. Vaswani et al. 2017, section 3.2.1.
+    Inputs are finite. Half precision is computed in fp32; `scale` is 1 / sqrt(K)
+    unless given. ValueError names an argument that does not fit. Vaswani et al.
+    2017, section 3.2.1.
     """
     _, T, S, H, G, K, _ = check(q, k, v, mask, scale)
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -41,7 +40,7 @@ def attention(
     if mask is not None:
         s_BHTS = s_BHTS.masked_fill(~mask, -INF)
     p_BHTS, lse_BHT = softmax(s_BHTS)
-    o = weigh(p_BHTS, v_BHSV, s_BHTS != -INF).transpose(1, 2).to(q.dtype)
+    o = (p_BHTS @ v_BHSV).transpose(1, 2).to(q.dtype)
     return (o, lse_BHT.transpose(1, 2)) if lse else o
 
 
@@ -52,16 +51,6 @@ def softmax(s: Tensor) -> tuple[Tensor, Tensor]:
     e = (s - m.masked_fill(blank, 0)).exp()
     total = e.sum(-1, keepdim=True).masked_fill(blank, 1)
     return e / total, (m + total.log()).squeeze(-1)
-
-
-def weigh(p: Tensor, v: Tensor, seen: Tensor) -> Tensor:
-    """p @ v, where what is not seen counts 0 even if it is NaN or infinite."""
-    odd = ~v.isfinite().all(-1)
-    o = p @ v.masked_fill(odd.unsqueeze(-1), 0)
-    for j in odd.flatten(0, -2).any(0).nonzero().flatten().tolist():
-        looks = seen[..., j, None] & odd[..., None, j, None]
-        o = o + p[..., j, None] * torch.where(looks, v[..., None, j, :], 0)
-    return o
 
 
 def merge(

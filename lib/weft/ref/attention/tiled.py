@@ -7,7 +7,6 @@ does. The scores of a tile exist only there: that is the whole idea.
 """
 
 from collections.abc import Iterator
-from math import isfinite
 from typing import Any
 
 import torch
@@ -144,9 +143,8 @@ def naive_head(q, k, v, p, o, sram, tile_q, tile_k, causal, scale):
     for rows in cuts(T, tile_q):
         b_o = empty(sram, o[rows])
         for cols in cuts(S, tile_k):
-            hidden = hide(rows, cols, q, k, causal)
             b_p = load(sram, p[rows, cols])
-            add_weighted(b_o, b_p, load(sram, v[cols]), hidden)
+            b_o.addmm_(b_p, load(sram, v[cols]))
             del b_p
         sram.store(o[rows], b_o)
         del b_o
@@ -181,7 +179,7 @@ def fa1_visit(q, o, m, ell, b_k, b_v, hidden, sram, scale):
     old = b_m.sub_(finite(new_m)).exp_().mul_(b_l)
     new = tile_m.sub_(finite(new_m)).exp_()
     b_l = tile_l.mul_(new).add_(old)
-    tile_o = add_weighted(torch.zeros_like(b_o), b_p, b_v, hidden)
+    tile_o = b_p @ b_v
     b_o.mul_(old.div_(positive(b_l))[:, None])
     b_o.add_(tile_o.mul_(new.div_(positive(b_l))[:, None]))
     sram.store(o, b_o)
@@ -218,7 +216,7 @@ def fa2_visit(b_q, b_k, b_v, b_o, b_m, b_l, hidden):
     b_p.sub_(finite(new_m)[:, None]).exp_()
     fade = b_m.sub_(finite(new_m)).exp_()
     b_l.mul_(fade).add_(b_p.sum(1))
-    add_weighted(b_o.mul_(fade[:, None]), b_p, b_v, hidden)
+    b_o.mul_(fade[:, None]).addmm_(b_p, b_v)
     b_m.copy_(new_m)
 
 
@@ -261,21 +259,6 @@ def softmax_(b_p: Tensor) -> Tensor:
     """The softmax of a whole row of scores, in place."""
     b_p.sub_(finite(b_p.amax(0))).exp_()
     return b_p.div_(positive(b_p.sum(0)))
-
-
-def add_weighted(
-    b_o: Tensor,
-    b_p: Tensor,
-    b_v: Tensor,
-    hidden: Tensor | None,
-) -> Tensor:
-    """b_o += b_p @ b_v, where a hidden key counts 0 even if its value is NaN."""
-    if hidden is None or isfinite(b_v.sum()):
-        return b_o.addmm_(b_p, b_v)
-    for j, b_row in enumerate(b_v):
-        one = slice(j, j + 1)
-        b_o.add_(b_p[:, one] * torch.where(hidden[:, one], 0.0, b_row))
-    return b_o
 
 
 def finite(m: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Mixed precision: loss scaling, Adam on master weights, and rounding that is right on average."""
 
-from weft.ref.precision.mixed import LossScaler, MasterAdam, adam
+from weft.ref.precision.loss_scaler import LossScaler
+from weft.ref.precision.master_adam import MasterAdam, adam
 from weft.ref.precision.rounding import Delayed, saturated, stochastic
 
 __all__ = [
