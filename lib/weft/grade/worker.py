@@ -24,7 +24,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import weft
 import weft.plan.simulate  # imported here so that the children have it already
 from weft.grade import confine, data
 
