@@ -4,6 +4,7 @@ import json
 from contextlib import redirect_stdout
 from io import StringIO
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from weft import cli
 from weft.bench import offload, offload_disk
 from weft.nn.transformer import Config
 from weft.run.train.offload import main, resident
+from weft.run.train.text import read_text
 from weft.run.train.training import LINES, Training
 
 SMALL = ("--layers", "3", "--width", "40", "--heads", "2", "--seq", "9", "--budget", "1")
@@ -91,6 +93,12 @@ def test_some_losses_are_printed_evenly_spaced_and_the_last(capsys, steps):
     assert (shown[0], shown[-1], len(set(gaps)) <= 1) == (0, steps - 1, True)
     assert min(steps, LINES // 2) <= len(shown) <= LINES
     assert lines[-1] == f"step {steps - 1}  loss 1.5000 nats per byte"
+
+
+def test_the_text_is_this_books_chapters_unless_another_is_named(root, text):
+    chapters = sorted((root / "book").glob("*.md"))
+    assert read_text(None) == b"".join(path.read_bytes() for path in chapters) != b""
+    assert read_text(Path(text)) == Path(text).read_bytes()
 
 
 def test_resident_memory_is_seen():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from weft.plan.comm import lower
 from weft.plan.pipeline import bubble
-from weft.plan.pipeline.published import PROFILES, in_their_wake
+from weft.plan.pipeline.published import PROFILES, interleaved_as_published
 from weft.plan.pipeline.schedules import (
     SCHEDULES,
     Action,
@@ -249,7 +249,12 @@ def test_memory_is_what_the_papers_say(p):
 @pytest.mark.parametrize("profile", PROFILES, ids=str)
 def test_the_zero_bubble_paper_to_four_digits(profile):
     p, m, *durations = profile.sizes
-    for plan in (one_f_one_b(p, m), zb_h1(p, m), zb_h2(p, m), in_their_wake(p, m, profile.v)):
+    for plan in (
+        one_f_one_b(p, m),
+        zb_h1(p, m),
+        zb_h2(p, m),
+        interleaved_as_published(p, m, profile.v),
+    ):
         assert round(even(plan, *durations).bubble_rate, 4) == getattr(profile, plan.name)
 
 
@@ -257,7 +262,7 @@ def test_the_zero_bubble_paper_to_four_digits(profile):
 def test_who_waits_for_every_message_pays_one_round_of_hops_more(profile):
     """In their 1F1B-I column all but the first of a group may start before their input is there."""
     p, m, *durations, c = profile.sizes
-    plans = interleaved(p, m, profile.v), in_their_wake(p, m, profile.v)
+    plans = interleaved(p, m, profile.v), interleaved_as_published(p, m, profile.v)
     ours, theirs = (even(plan, *durations, c) for plan in plans)
     assert isclose(ours.makespan - theirs.makespan, p * c)
     late, early = (list(too_early(timeline, c)) for timeline in (ours, theirs))

@@ -1,4 +1,4 @@
-"""What several commands do: names with choices, files, and complaints of one line."""
+"""What several commands share: choosing by name, reading and writing files, errors in one line."""
 
 import json
 import os
@@ -17,14 +17,14 @@ def one_line(error: Exception) -> str:
 
 
 def known(what: str, name: str, choices):
-    """What a name stands for, or a complaint that lists the names there are."""
+    """`choices[name]`; ValueError lists the names where there is none."""
     if name not in choices:
         raise ValueError(f"unknown {what} {name!r}: choose from {', '.join(choices)}")
     return choices[name]
 
 
 def read_json(path: Path, meaning):
-    """What `meaning` makes of a file of JSON; a complaint that names the file."""
+    """`meaning` of a JSON file's content; a ValueError names the file."""
     try:
         return meaning(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:  # JSON's own, too
@@ -32,7 +32,7 @@ def read_json(path: Path, meaning):
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Raise before the work what writing its result would raise after it."""
+    """Raise OSError, before the work, where its result could not be written to these files."""
     for path in filter(None, paths):
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))

@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Hand over to a topic's own training program."""
+    """Call the main of a topic's training; the pipeline's gets what draws its last step."""
     from importlib import import_module
 
     trainer = import_module(known("topic", options.topic, TRAINERS))

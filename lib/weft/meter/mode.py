@@ -1,4 +1,4 @@
-"""What the meters have in common: they see every operation, and are not compiled."""
+"""The base of all meters: a context in which torch shows every operation, uncompiled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Generation with a cache in blocks: a small decoder with grouped heads, and what it keeps.
 
-The books of weft.plan say which block a token goes into, which one is copied before it is
-written, and who has to go when the cache is full; here their events move tensors. Attention is
+weft.plan.decode decides which block a token goes into, which block is copied before it is written,
+and which sequence is evicted when the cache is full; here its events move tensors. Attention is
 passed in. Dims: B batch, T time, D width, H heads, G kv heads, K width of one head, N vocabulary.
 """
 
@@ -33,7 +33,7 @@ class DecoderConfig(transformer.Config):
 
 
 def at_once(layer: int, q_BTHK: Tensor, k_BTGK: Tensor, v_BTGK: Tensor) -> Tensor:
-    """Causal attention over the tokens at hand, with nothing kept from before."""
+    """Causal attention among the given tokens alone, without a cache."""
     return attention(q_BTHK, k_BTGK, v_BTGK, causal=True)
 
 
@@ -207,7 +207,7 @@ def greedy(scores_N: Tensor) -> int:
 
 
 class _Store:
-    """A cache as a scheduler sees it: a sequence that is admitted brings all its tokens."""
+    """A cache with the methods that a scheduler calls; to admit a sequence needs all its tokens."""
 
     def __init__(self, cache: PagedCache, tokens: list[list[int]]):
         self.cache, self.tokens = cache, tokens
@@ -256,7 +256,7 @@ def generate(
 
 
 def _ends(tokens: list[list[int]], count: int | Sequence[int], seq: int) -> list[int]:
-    """How long each sequence gets, if that can be."""
+    """How many tokens each sequence ends with; ValueError where a prompt or count cannot be."""
     counts = [count] * len(tokens) if isinstance(count, int) else list(count)
     if len(counts) != len(tokens):
         raise ValueError(f"count has {len(counts)} numbers, must have one for each prompt")

@@ -1,4 +1,4 @@
-"""One small network trained in any precision: where each format fails, and what mends it.
+"""A small network trained in any precision, with or without the remedies for what goes wrong.
 
 A network learns what another, fixed one does. Its weights, activations and gradients all are of
 one type, as they would be on a GPU; only the loss is fp32. Seeds make the runs alike but for that.
@@ -71,7 +71,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of it: the loss and the scale of each step, and which steps were skipped.
+    """A finished training: the loss and the scale of each step, and which steps were skipped.
 
     `gradients` are those of the activations of all layers in the last step, times its scale, as
     they were in the type of the run.
@@ -116,7 +116,7 @@ def train(way: Way | str, task: Task) -> Run:
 
 
 def setting(way: Way, task: Task) -> tuple[Tensor, Tensor, nn.Module]:
-    """The examples, what the fixed network says of them, and the network that is to learn it."""
+    """Inputs, targets, which are a fixed network's outputs for them, and a network to train."""
     torch.manual_seed(task.seed)
     teacher, model = Network(task), Network(task, way.fp8)
     x = torch.randn(task.batch, task.width)
@@ -189,6 +189,6 @@ class _Fp8Product(Function):
 
 
 def distance(run: Run, other: Run, last: int = 20) -> float:
-    """By which factor a run's loss is above another's, over the last steps, as a mean of logs."""
+    """A run's loss over another's, the geometric mean of the last steps."""
     pairs = list(zip(run.losses[-last:], other.losses[-last:], strict=True))
     return float(torch.tensor([a / b for a, b in pairs]).log().mean().exp())

@@ -1,4 +1,4 @@
-"""A small decoder over bytes, in the book's letters, cut into pipeline stages.
+"""A small decoder over bytes, which can be cut into pipeline stages.
 
 Dims: B batch, T time, D width, H heads, K = D / H width of one head, F hidden, N vocabulary.
 """
@@ -43,7 +43,7 @@ def causal(q_BTHK: Tensor, k_BTHK: Tensor, v_BTHK: Tensor) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """What a byte is and where it stands: [B, T] whole numbers to [B, T, D]."""
+    """Token and position embeddings, added: [B, T] whole numbers to [B, T, D]."""
 
     def __init__(self, config: Config):
         super().__init__()

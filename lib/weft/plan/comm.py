@@ -1,7 +1,7 @@
-"""From a schedule to a program: put the sends and the receives in.
+"""Lower a schedule: add the sends and the receives between its ranks, in a safe order.
 
 A schedule says what each rank computes. A rank that talks to the next with blocking messages
-also needs to know when to send and when to receive, and a wrong answer stops the world: two
+also needs to know when to send and when to receive, and in a wrong order nobody gets on: two
 neighbours that both send first wait for each other for ever.
 """
 
@@ -45,7 +45,7 @@ def lower(plan: Plan, fuse: bool = True) -> Plan:
 
 
 def _agreed(plan: Plan) -> tuple[tuple[Action, ...], ...]:
-    """Every rank's work and messages, sorted by one clock that all of them share."""
+    """Each rank's work and messages in the order in which the unit-cost simulation has them."""
     timed = [[] for _ in range(plan.p)]
     made = {}
     spans = simulate(plan).spans

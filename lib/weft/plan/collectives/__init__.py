@@ -1,4 +1,4 @@
-"""Collectives as lists of steps: built, verified, counted and priced."""
+"""Collectives as steps of sends: built, verified, counted and priced."""
 
 from weft.plan.collectives.boxes import BOXES, Box, Cluster
 from weft.plan.collectives.price import (

@@ -140,7 +140,7 @@ def crossover(n: int, link: Link) -> float:
 
 
 def _in_rounds(rounds: int | None, more: int, alpha: float, always: float, once: float) -> float:
-    """(rounds + more) latencies, a time that stays, and one that is divided among the rounds."""
+    """Seconds of (rounds + more) latencies, `always`, and `once` divided among the rounds."""
     if rounds is not None:
         rounds = whole("rounds", rounds)
         return (rounds + more) * alpha + always + once / rounds
@@ -213,11 +213,11 @@ def cost(
 
 
 def _through_switch(step: "Sequence[Send]") -> set[tuple[str, int, int, bool]]:
-    """What crosses each rank's link, where the switch adds up and hands out copies.
+    """The (way, rank, chunk, is a sum) that cross each rank's link, where the switch adds up.
 
-    The owner of a sum gets it once, already added up, and the switch reads the owner's
-    own share from it as it reads everybody else's. A rank sends what many want once,
-    and the copies come to all, to itself as well.
+    The switch also hands out copies. The owner of a sum gets it once, already added up,
+    and the switch reads the owner's own share from it as it reads everybody else's. A
+    rank sends what many want once, and the copies come to all, to itself as well.
     """
     crossing = set()
     for source, target, chunk, reduce in step:

@@ -150,7 +150,7 @@ def hierarchical_all_reduce(nodes: int, local: int) -> Steps:
 
 
 def _own(n: int) -> list[list[int]]:
-    """Chunk i is all of part i."""
+    """Parts for `_round` of which each is one chunk, the i-th chunk i."""
     return [[i] for i in range(n)]
 
 
@@ -163,7 +163,7 @@ def _at_once(rings: Iterable[list[list[Send]]]) -> list[list[Send]]:
 
 
 def tree_broadcast(n: int, root: int = 0) -> Steps:
-    """What the root has, all ranks end with: in every step all who have it tell one more.
+    """All ranks end with what the root has: in a step each that has it sends it to one more.
 
     The number of ranks that have it doubles, so ⌈log2 n⌉ steps do, each with all of
     the data.
@@ -279,7 +279,7 @@ def halving_doubling_all_reduce(n: int) -> Steps:
     whose bit 0 is its own, and sends the others. Then bit 1, and so on, until rank
     r has the sum of chunk r; the way back hands the sums out. Where n is no power
     of two, the ranks that are too many first give all they have to one of the
-    others, and are told the sums in the end.
+    others, which sends them the sums in the end.
     Thakur, Rabenseifner and Gropp 2005, section 4.5.
 
     >>> for step in halving_doubling_all_reduce(3): print(*step)
@@ -296,8 +296,7 @@ def halving_doubling_all_reduce(n: int) -> Steps:
         for bit in reversed(_distances(m))
     ]
     if n > m:
-        told = [Send(r, r - m, c, True) for r in range(m, n) for c in range(m)]
-        steps.insert(0, told)
+        steps.insert(0, [Send(r, r - m, c, True) for r in range(m, n) for c in range(m)])
     return Steps("all_reduce", n, m, steps + _back(steps, reduce=False))
 
 
@@ -319,7 +318,7 @@ def _distances(n: int) -> list[int]:
     return [2**k for k in reversed(range((n - 1).bit_length()))]
 
 
-# --- without going round --------------------------------------------------------------------------
+# --- without a ring or a tree ---------------------------------------------------------------------
 
 
 def direct_all_reduce(n: int, rounds: int = 1) -> Steps:
@@ -362,10 +361,10 @@ def all_to_all(n: int) -> Steps:
 
 
 def broadcast(n: int, root: int = 0, chunks: int = 1) -> Steps:
-    """What the root has, passed along a chain chunk by chunk, in n - 2 + chunks steps.
+    """All ranks end with what the root has, in n - 2 + chunks steps along a chain.
 
     As soon as a rank has a chunk it hands it on, while the next one comes in. With
-    many chunks the chain is full nearly all the time.
+    many chunks nearly all links of the chain work nearly all the time.
 
     >>> for step in broadcast(3, root=1, chunks=2): print(*step)
     1→2:0

@@ -1,4 +1,4 @@
-"""Do the steps do what they are for? Played with names instead of numbers.
+"""Whether steps do what their operation says, by playing them with names instead of numbers.
 
 A rank's copy of a chunk is the bag of ranks whose data has been added into it. A sum is right where
 each rank is in it once: neither forgotten nor added twice.
@@ -75,11 +75,12 @@ def check(steps: Steps) -> None:
                 raise ValueError(f"rank {rank} ends without chunk {chunk}")
             got = end[rank][chunk]
             if got != right:
-                told = ", ".join(_differences(got, right))
-                raise ValueError(f"rank {rank} ends with a wrong chunk {chunk}: {told}")
+                wrong = ", ".join(_differences(got, right))
+                raise ValueError(f"rank {rank} ends with a wrong chunk {chunk}: {wrong}")
 
 
 def _possible(steps: Steps, before: list[Held], number: int, send: Send) -> None:
+    """Raise ValueError unless source and target are two ranks that have what the send needs."""
     for end in (send.source, send.target):
         if end not in range(steps.n):
             raise ValueError(f"step {number}: {send} names rank {end} of {steps.n}")
@@ -92,7 +93,7 @@ def _possible(steps: Steps, before: list[Held], number: int, send: Send) -> None
 
 
 def _written_once(number: int, step: list[Send]) -> None:
-    """A copy that comes while others come to the same place would depend on who is first."""
+    """Raise ValueError where a step copies into a chunk and also sends something else into it."""
     arrivals = Counter((send.target, send.chunk) for send in step)
     for send in step:
         if not send.reduce and arrivals[send.target, send.chunk] > 1:

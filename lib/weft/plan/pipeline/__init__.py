@@ -1,7 +1,7 @@
 """Pipeline schedules, what they cost in closed form, and where their idle time goes."""
 
 from weft.plan.pipeline.bubble import fraction, idle, microbatches, overhead
-from weft.plan.pipeline.published import PROFILES, Profile, in_their_wake
+from weft.plan.pipeline.published import PROFILES, Profile, interleaved_as_published
 from weft.plan.pipeline.schedules import (
     SCHEDULES,
     dualpipe_v,
@@ -29,8 +29,8 @@ __all__ = [
     "fraction",
     "gpipe",
     "idle",
-    "in_their_wake",
     "interleaved",
+    "interleaved_as_published",
     "ledger",
     "live",
     "looped",

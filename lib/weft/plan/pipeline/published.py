@@ -1,4 +1,4 @@
-"""What the Zero Bubble paper measured and computed, row by row, to hold our schedules against."""
+"""What the Zero Bubble paper measured and computed, row by row: tests compare ours with it."""
 
 from dataclasses import dataclass, replace
 
@@ -11,9 +11,9 @@ class Profile:
     """One setting of the paper: durations of a whole rank's F, B, W and a hop in ms, and its rates.
 
     `v` is the interleaving of its 1F1B-I, one layer to a stage: the paper does not print it, its
-    authors' script has it (see `in_their_wake`). `kept` is the share of an activation that W still
-    needs once B is done, 32 h / (34 h + 5 a s) for width h, a heads and s tokens, as its authors'
-    scheduler counts.
+    authors' script has it (see `interleaved_as_published`). `kept` is the share of an activation
+    that W still needs once B is done, 32 h / (34 h + 5 a s) for width h, a heads and s tokens, as
+    its authors' scheduler counts.
     """
 
     model: str
@@ -64,28 +64,28 @@ PROFILES = tuple(
 )
 
 
-class Follower(Action):
-    """An action that waits for no message: it comes in the wake of the first of its group."""
+class UnawaitedAction(Action):
+    """An action that is simulated as if it needed no message."""
 
     def source(self, stages: int) -> None:
         return None
 
 
-def in_their_wake(p: int, m: int, v: int) -> Plan:
-    """Interleaved 1F1B as the paper counts it in its column 1F1B-I: right but for p hops.
+def interleaved_as_published(p: int, m: int, v: int) -> Plan:
+    """Interleaved 1F1B as the paper's column 1F1B-I counts it, p hops too short.
 
-    A tensor that goes round, an output from the last rank to the first or a gradient the other
-    way, is waited for by the first microbatch of each group of p alone. The others are taken to
-    follow at their own pace, which they can while messages take no time. With hops they are too
-    early, and the step comes out p hops shorter, in all six settings, than that of `interleaved`,
-    where every microbatch waits for its own.
+    Of the tensors that go round, an output from the last rank to the first or a gradient the other
+    way, it waits for that of the first microbatch of each group of p alone. The others are in time
+    where messages take none. Where they do, those actions begin too early, and the step comes out
+    p hops shorter, in all six settings, than that of `interleaved`, where every microbatch waits
+    for its own.
 
     sail-sg/zero-bubble-pipeline-parallelism, megatron/core/pipeline_parallel/efficiency.py.
     """
 
     def counted(action: Action) -> Action:
         goes_round = action.stage % p == (0 if action.kind == "F" else p - 1)
-        return Follower(*action) if goes_round and action.microbatch % p else action
+        return UnawaitedAction(*action) if goes_round and action.microbatch % p else action
 
     plan = interleaved(p, m, v)
     return replace(plan, rows=tuple(tuple(map(counted, row)) for row in plan.rows))

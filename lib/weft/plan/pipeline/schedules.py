@@ -74,7 +74,7 @@ def _straight(
     ahead: Callable[[int], int],
     defer: Callable[[int], int] | None = None,
 ) -> Plan:
-    """One stage per rank and microbatches in order; only `ahead` and `defer`, by stage, differ."""
+    """A plan of one stage per rank; only `ahead` and `defer`, by stage, tell schedules apart."""
     p, m = sizes(p=p, m=m)
     rows = tuple(
         _weave(
@@ -92,8 +92,7 @@ def gpipe(p: int, m: int) -> Plan:
     """All forwards, then all backwards.
 
     Every stage keeps all m microbatches alive between the two, so memory grows with
-    m, while the bubble, (p - 1) / (m + p - 1) of the step, shrinks with it: the two
-    pull on the same knob.
+    m, while the bubble, (p - 1) / (m + p - 1) of the step, shrinks with it.
 
     Huang et al. 2019, section 2.3.
 
@@ -195,7 +194,7 @@ def interleaved(p: int, m: int, v: int = 2) -> Plan:
 
 # --- a model folded into a V ----------------------------------------------------------------------
 
-DOWN, UP = 0, 1  # the two legs of the V
+DOWN, UP = 0, 1  # the two legs of the V: a rank has one stage on each
 
 
 def _phases(
@@ -265,7 +264,7 @@ def zb_v(p: int, m: int) -> Plan:
 
 
 def dualpipe_v(p: int, m: int) -> Plan:
-    """DeepSeek's V schedule: one leg's forward beside the other leg's backward.
+    """DeepSeek's V schedule: each forward of one leg next to a backward of the other.
 
     In the steady phase each forward is followed by a whole backward of the other
     leg, so that on a GPU the one's communication can hide behind the other's

@@ -1,4 +1,4 @@
-"""Where the idle time of a step goes: every second of it, what it waited for, and from whom."""
+"""The idle time of a step by cause: what each rank waited for, when, and from whom."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -46,7 +46,7 @@ class Action(NamedTuple):
 
     @property
     def message(self) -> tuple[str, int, int]:
-        """What a send and its receive have in common: direction, stage that made it, microbatch.
+        """The name that a send and its receive share: direction, stage that made it, microbatch.
 
         >>> Action("SEND_F", 5, stage=0).message == Action("RECV_F", 5, stage=1).message
         True
@@ -62,7 +62,7 @@ class Plan:
     """A schedule: for each rank, the actions that it runs, in order.
 
     `rows[rank]` is that rank's tuple of actions and `ranks[stage]` the rank that holds a virtual
-    stage. The plan that is drawn is the plan that is simulated is the plan that runs.
+    stage. The same plan is drawn, simulated and run.
     `lowered` is None for work alone, "fused" or "naive" once `weft.plan.comm.lower` has put the
     messages in.
     """

@@ -1,4 +1,4 @@
-"""What makes lists of actions a schedule: all of the work, once, in a possible order."""
+"""Whether a plan is a schedule: all of the work, once, on the right rank, in a possible order."""
 
 from collections.abc import Sequence
 

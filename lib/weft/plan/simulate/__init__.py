@@ -1,4 +1,4 @@
-"""Play a schedule against a clock, and keep what happened when."""
+"""Simulate a schedule, and keep when each action started and ended."""
 
 from weft.plan.simulate.engine import Deadlock, Duration, check_duration, costs, simulate
 from weft.plan.simulate.timeline import LIVE, Span, Timeline

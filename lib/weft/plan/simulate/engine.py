@@ -1,4 +1,4 @@
-"""Play a plan against a clock: who works when, who waits, and whether it can finish at all."""
+"""Simulate a plan: when each action starts and ends, or that the ranks deadlock."""
 
 from collections import deque
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What happened when: the spans of one step, simulated or measured, and what they add up to."""
+"""The timeline of one step, simulated or measured: its spans, and what they add up to."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,11 +28,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """One step of a plan as it went: all spans, by rank and then by start.
-
-    The same object holds a simulated and a measured step, so that whatever can be asked of the
-    one can be asked of the other.
-    """
+    """One step of a plan, simulated or measured: all spans, by rank and then by start."""
 
     plan: Plan
     spans: tuple[Span, ...]

@@ -1,4 +1,4 @@
-"""What a collective asks of its arguments, and how ranks find out that theirs do not fit."""
+"""Checks of a collective's arguments, on each rank and between the ranks."""
 
 from collections.abc import Sequence
 from zlib import crc32
@@ -24,13 +24,13 @@ def group_rank_size(world: World | dist.ProcessGroup) -> tuple[dist.ProcessGroup
         return world.group(), world.rank, world.size
     if not isinstance(world, dist.ProcessGroup):
         outside = isinstance(world, int) and world == dist.GroupMember.NON_GROUP_MEMBER
-        told = "a group without this rank" if outside else f"a {type(world).__name__}"
-        raise ValueError(f"world is {told}, must be a World or a ProcessGroup of this rank")
+        given = "a group without this rank" if outside else f"a {type(world).__name__}"
+        raise ValueError(f"world is {given}, must be a World or a ProcessGroup of this rank")
     return world, world.rank(), world.size()
 
 
 def check_tensor(name: str, tensor: Tensor, rows: bool = False) -> None:
-    """A dense tensor with memory, and with rows where rows are dealt out."""
+    """Raise ValueError unless it is a dense tensor with data, and has rows if it needs some."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name} is a {type(tensor).__name__}, must be a tensor")
     if tensor.layout != torch.strided or tensor.device.type == "meta":
@@ -40,7 +40,7 @@ def check_tensor(name: str, tensor: Tensor, rows: bool = False) -> None:
 
 
 def check_operation(op: str, tensor: Tensor) -> None:
-    """One that this dtype can be combined by."""
+    """Raise ValueError unless `op` is one of OPERATIONS and can combine this tensor's dtype."""
     if op not in OPERATIONS:
         raise ValueError(f"op is {op!r}, must be one of {', '.join(OPERATIONS)}")
     if op == "mean" and not (tensor.is_floating_point() or tensor.is_complex()):
@@ -53,7 +53,7 @@ def check_operation(op: str, tensor: Tensor) -> None:
 
 
 def check_root(root: int, n: int) -> int:
-    """A rank of the group."""
+    """The root, if it is a rank of the group; else ValueError."""
     if isinstance(root, bool) or root not in range(n):
         raise ValueError(f"root is {root!r}, must be a rank from 0 to {n - 1}")
     return int(root)
@@ -62,7 +62,7 @@ def check_root(root: int, n: int) -> int:
 def check_rows(
     name: str, rows: Sequence[int] | None, n: int, here: int, own: int | None = None
 ) -> list[int]:
-    """n row counts; those of this rank, or their sum, are what the tensor has.
+    """The n row counts, `here` for each if None; ValueError where they do not fit the tensor.
 
     With `own`, entry `own` must be `here`; without, all together.
     """
@@ -79,7 +79,7 @@ def check_rows(
 def splits(
     tensor: Tensor, send: Sequence[int] | None, receive: Sequence[int] | None, n: int, rank: int
 ) -> tuple[list[int], list[int]]:
-    """The rows to each rank and from each, which are as many for this rank itself."""
+    """The rows to each rank and those from each, checked; what a rank keeps is in both."""
     have = tensor.shape[0]
     if (send is None or receive is None) and have % n:
         raise ValueError(f"tensor has {have} rows, must have a multiple of {n}, or give splits")
@@ -96,14 +96,14 @@ def agree(group: dist.ProcessGroup, tensor: Tensor, form: object, *lists: list[i
     numbers, which a hang does not.
     """
     n, rank = group.size(), group.rank()
-    told = crc32(repr(form).encode()), crc32(str(tensor.dtype).encode())
+    ours = crc32(repr(form).encode()), crc32(str(tensor.dtype).encode())
     send, receive = lists or ([0] * n, [0] * n)
-    mine = torch.tensor([[*told, send[r], receive[r]] for r in range(n)], device=tensor.device)
+    mine = torch.tensor([[*ours, send[r], receive[r]] for r in range(n)], device=tensor.device)
     theirs = torch.empty_like(mine)
     dist.all_to_all_single(theirs, mine, group=group)
     wrong = torch.zeros(n, dtype=torch.int64, device=tensor.device)
     for r, (shape, dtype, sent, gets) in enumerate(theirs.tolist()):
-        same = shape == told[0], dtype == told[1], sent == receive[r], gets == send[r]
+        same = shape == ours[0], dtype == ours[1], sent == receive[r], gets == send[r]
         wrong[r] = 0 if all(same) else 1 + same.index(False)
     dist.all_reduce(wrong, op=dist.ReduceOp.MAX, group=group)
     for r, kind in enumerate(wrong.tolist()):

@@ -65,7 +65,7 @@ def _take(
     combine: Callable[[Tensor, Tensor], Tensor],
     fresh: bool,
 ) -> None:
-    """Put what came where it belongs, or into the sum that is there."""
+    """Copy each received tensor into its chunk, or combine it with the chunk."""
     for send, tensor in zip(coming, came, strict=True):
         if send.reduce and fresh:
             held[send.chunk] = combine(tensor, held[send.chunk])
@@ -81,9 +81,9 @@ def _exchange(
     held: MutableMapping[int, Tensor],
     group: dist.ProcessGroup,
 ) -> list[Tensor]:
-    """Send and receive all at once and wait for all; what came, in order.
+    """Send and receive all at once, wait for all, and return the received tensors in order.
 
-    A copy is received where it belongs, unless what is there is still being sent.
+    A chunk that is copied is received in place, unless what is there is still being sent.
     """
     busy = {send.chunk for send in going}
     came = []

@@ -1,7 +1,7 @@
-"""What the pipeline executor asks of its arguments, and what it says where they are otherwise.
+"""Checks of the pipeline executor's arguments, and of what its stages make.
 
-Most of it is known before the first message of a step. The rest is found when a stage has run: what
-came out of it, and whether there is a gradient to come back.
+The arguments are checked before the first message of a step; outputs, and whether a gradient can
+come back through them, when a stage has run.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.plan.schedule import Plan, validate
-from weft.run.pipeline.messages import DTYPES, everyones
+from weft.run.pipeline.messages import DTYPES, gathered
 from weft.run.world import World
 
 Pair = tuple[Tensor, Tensor]
@@ -19,7 +19,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def check(plan: Plan, stages: Sequence[nn.Module], loss: Loss, world: World, sends: str) -> None:
-    """A plan, and what of it can be checked on one rank: its stages, its loss, its number."""
+    """Raise ValueError unless plan, stages, loss and sends are right as far as one rank can see."""
     if not isinstance(plan, Plan):
         raise ValueError(f"plan is {plan!r}, must be a weft.plan.pipeline.Plan")
     validate(plan)
@@ -37,9 +37,12 @@ def check(plan: Plan, stages: Sequence[nn.Module], loss: Loss, world: World, sen
 
 
 def agree(plan: Plan, stages: Sequence[nn.Module], world: World, *others) -> None:
-    """What one rank has wrong, all ranks hear of: otherwise they would wait for it for ever."""
+    """Raise ValueError on all ranks unless all have the same plan, and stages for it.
+
+    It is raised on all because a rank that went on alone would wait for ever for the others.
+    """
     mine = torch.tensor([crc32(repr((plan, *others)).encode()), len(stages)], dtype=torch.float64)
-    for rank, (plan_of, stages_of) in enumerate(everyones(mine, world).tolist()):
+    for rank, (plan_of, stages_of) in enumerate(gathered(mine, world).tolist()):
         if stages_of != plan.v:
             raise ValueError(
                 f"stages on rank {rank} has {stages_of:.0f} modules, must have v = {plan.v}: "
@@ -53,7 +56,7 @@ def agree(plan: Plan, stages: Sequence[nn.Module], world: World, *others) -> Non
 
 
 def check_microbatches(plan: Plan, microbatches: Sequence[Pair]) -> None:
-    """As many pairs of tensors as the plan says, all of one form."""
+    """Raise ValueError unless there are m pairs of tensors, all of the same shapes and dtypes."""
     if not isinstance(microbatches, list | tuple):
         kind = type(microbatches).__name__
         raise ValueError(f"microbatches is a {kind}, must be a list of (input, target) pairs")
@@ -76,13 +79,13 @@ def check_microbatches(plan: Plan, microbatches: Sequence[Pair]) -> None:
 
 
 def check_output(stage: int, output: Tensor) -> None:
-    """A stage passes on one tensor."""
+    """Raise ValueError unless a stage has returned one tensor."""
     if not isinstance(output, Tensor):
         raise ValueError(f"output of stage {stage} is a {type(output).__name__}, must be a tensor")
 
 
 def check_loss(loss: Tensor) -> None:
-    """A scalar, of a dtype that can be sent to the other ranks."""
+    """Raise ValueError unless the loss is a scalar of a dtype that can be sent to other ranks."""
     if not isinstance(loss, Tensor):
         raise ValueError(f"loss is a {type(loss).__name__}, must be a tensor")
     if loss.dim():
@@ -92,9 +95,9 @@ def check_loss(loss: Tensor) -> None:
 
 
 def check_gradient(name: str, made: Tensor, trains: bool) -> None:
-    """A detached tensor in the middle would leave all stages before it without a gradient.
+    """Raise ValueError where a stage's input or weights train and what it made has no gradient.
 
-    `trains` says whether its stage's input or weights want one.
+    All stages before it would be left without one as well.
     """
     if trains and not made.requires_grad:
         raise ValueError(

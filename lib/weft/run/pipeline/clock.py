@@ -1,4 +1,4 @@
-"""Three ways to say when an action of a pipeline ran.
+"""Clocks of a pipeline: real time, given costs, or processor time.
 
 Where every rank has a core of its own, the wall clock will do. Four ranks on two cores share them,
 and the wall then shows the sharing. A logical clock shows the schedule: each rank counts only the
@@ -37,7 +37,7 @@ class Wall:
         self._offset = None
 
     def begin(self, plan: Plan, world: World) -> None:
-        """Before a step: all ranks together."""
+        """Set the clock before a step; all ranks call it together."""
         if self._offset is None:
             self._offset = 0.0 if _one_machine(world) else offset(world)
         self._gpu = torch.device(world.device).type == "cuda"
@@ -46,15 +46,15 @@ class Wall:
             self._zero = self._stamp(), time.perf_counter()
 
     def start(self, arrival: float | None = None):
-        """An action starts: what it needs is there."""
+        """The time at which an action starts, since what it needs is there."""
         return self._stamp()
 
     def stop(self, action: Action):
-        """The action is done."""
+        """The time at which an action that is done ends."""
         return self._stamp()
 
     def meet(self, theirs: Sequence[None]) -> list:
-        """Blocking messages are through, all of them."""
+        """The time at which each of some blocking messages was through, now that all are."""
         return [self._stamp()] * len(theirs)
 
     def seconds(self, stamps: Sequence) -> list[float]:
@@ -89,7 +89,7 @@ class Logical:
         self.now = 0.0
 
     def start(self, arrival: float | None = None) -> float:
-        """Not before the rank is free, nor before the message is there, if one is needed."""
+        """The later of when the rank is free and when the message is there, if one is needed."""
         if arrival is not None:
             self.now = max(self.now, arrival + self.c)
         return self.now
@@ -99,7 +99,7 @@ class Logical:
         return self.now
 
     def meet(self, theirs: Sequence[float]) -> list[float]:
-        """When blocking messages are through: both ends have come to it, and one hop more."""
+        """The time at which each blocking message is through: a hop after both ends came to it."""
         ends = [max(self.now, time) + self.c for time in theirs]
         self.now = max(self.now, *ends)
         return ends
@@ -112,7 +112,7 @@ class Logical:
 
 
 class GivenCosts(Logical):
-    """Every F, B and W costs what you say: a measured timeline that equals the simulated one.
+    """A logical clock on which each F, B and W takes a given time, as in the simulator.
 
     `f`, `b`, `w` and `c` are those of `weft.plan.simulate.simulate`. What is measured is then
     the order in which things ran and the messages that were waited for, and nothing else.
@@ -131,7 +131,7 @@ class GivenCosts(Logical):
 
 
 class Cpu(Logical):
-    """Every action costs the processor time that it took on this rank's thread.
+    """A logical clock on which each action takes the processor time of this rank's thread.
 
     Give each rank one thread (`torch.set_num_threads(1)`, which `launch` does): the work of other
     threads is not seen.

@@ -1,4 +1,4 @@
-"""Where a stage's own graph begins, and where its gradient comes out for the stage before it.
+"""The input of a stage: where its own autograd graph begins, and where the graph's gradient ends.
 
 A leaf of the graph would do, but autograd lets nobody change a leaf in place, and a stage may begin
 with an operation that does, ReLU(inplace=True) say: cut out of its model it has to work as it did

@@ -29,7 +29,7 @@ from weft.run.pipeline.checks import (
 from weft.run.pipeline.clock import Clock, Wall
 from weft.run.pipeline.defer import WeightGradientStore, weight_gradients
 from weft.run.pipeline.entry import StageEntry
-from weft.run.pipeline.messages import DTYPES, Messages, everyones, hoist
+from weft.run.pipeline.messages import DTYPES, Messages, gathered, hoist
 from weft.run.world import World
 
 
@@ -113,13 +113,13 @@ class Pipeline:
         with torch.inference_mode(False), torch.enable_grad(), self._store or nullcontext():
             self._play(self._early if known else self._row)
         self._messages.finish()
-        if not known:
+        if form not in self._loss_dtypes:
             self._loss_dtypes[form] = self._loss_dtype()
         mean, timeline = self._gather()
         return mean.to(self.world.device, self._loss_dtypes[form]), timeline
 
     def _play(self, row: Sequence[Action]) -> None:
-        """The inner loop: a rank does what its row says."""
+        """Do all that a row says, in its order: compute, send, and start to receive."""
         at = 0
         while at < len(row):
             action = row[at]
@@ -136,6 +136,7 @@ class Pipeline:
             at += 1
 
     def _compute(self, action: Action) -> None:
+        """Run one F, B, W or BW between two stamps of the clock, and keep what it made."""
         kind, microbatch, stage = action
         source = action.source(self.plan.stages)
         tensor = arrival = None
@@ -153,6 +154,7 @@ class Pipeline:
             self._made[kind[0], stage, microbatch] = made, self._stamps[-1]
 
     def _forward(self, stage: int, microbatch: int, x: Tensor | None) -> Tensor | None:
+        """F: the stage's output, detached; None from the last stage, which keeps its loss."""
         data, target = self._microbatches[microbatch]
         entry = None if x is None else StageEntry(x)
         x = entry.enter() if entry else data.to(self.world.device)
@@ -177,7 +179,7 @@ class Pipeline:
         microbatch: int,
         grad: Tensor | None,
     ) -> Tensor | None:
-        """B or BW. The mean over microbatches enters as the seed, 1 / m."""
+        """B or BW: the gradient of the stage's input. That of each loss is 1 / m, for the mean."""
         entry, y = self._alive.pop((stage, microbatch))
         if grad is None:
             if self._seed is None:
@@ -195,7 +197,7 @@ class Pipeline:
     # --- messages ----------------------------------------------------------------------------
 
     def _take(self, way: str, maker: int, microbatch: int) -> tuple[Tensor, float | None]:
-        """What an action needs, and when it was made elsewhere, if the clock is logical."""
+        """The tensor that an action needs; under a logical clock also when another rank made it."""
         message = way, maker, microbatch
         if message in self._made:  # by this rank's other stage, or it has come by rendezvous
             return self._made.pop(message)[0], None
@@ -215,7 +217,7 @@ class Pipeline:
     def _loss_dtype(self) -> torch.dtype:
         """The dtype of the loss, which the rank of the last stage tells the others."""
         mine = DTYPES.index(self._losses[0].dtype) if self._losses else 0
-        return DTYPES[everyones(torch.tensor([mine]), self.world)[self.plan.ranks[-1]].item()]
+        return DTYPES[gathered(torch.tensor([mine]), self.world)[self.plan.ranks[-1]].item()]
 
     def _gather(self) -> tuple[Tensor, Timeline]:
         """The mean loss, in float64, and the timeline: a row of numbers from each rank to each.
@@ -226,7 +228,7 @@ class Pipeline:
         loss = torch.stack(self._losses).double().mean().item() if self._losses else 0.0
         times = self.clock.seconds(self._stamps)
         times += [0.0] * (2 * max(map(len, self._shown)) - len(times))
-        table = everyones(torch.tensor([loss, *times], dtype=torch.float64), self.world)
+        table = gathered(torch.tensor([loss, *times], dtype=torch.float64), self.world)
         losses, times = table[:, 0], table[:, 1:]
         if not self.clock.logical:
             times = times - times[:, 0].min()

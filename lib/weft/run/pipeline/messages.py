@@ -1,4 +1,4 @@
-"""The tensors that pass between the ranks of a pipeline: sent, awaited, and told apart."""
+"""Send and receive the tensors that pass between the ranks of a pipeline."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +36,7 @@ class Messages:
         self._most_sent = 2 * plan.p if plan.lowered == "fused" else float("inf")
 
     def begin(self, input_form: tuple) -> bool:
-        """Before a step: whether the form of every boundary of this rank is known."""
+        """Prepare for a step; True if the shapes at this rank's boundaries are known already."""
         known = input_form in self._forms
         self._form = self._forms.setdefault(input_form, {})
         return known
@@ -51,7 +51,7 @@ class Messages:
             self._sent.popleft()[0].wait()
 
     def post(self, action: Action) -> None:
-        """Make room for a tensor that will come, and go on."""
+        """Make room for a tensor that will come and start receiving it, without waiting."""
         parts = self._incoming(action)
         works = [self._start(dist.irecv, action, *part) for part in parts]
         self._coming[action.message] = parts, works
@@ -116,7 +116,7 @@ class Messages:
         return [(torch.tensor([time], dtype=torch.float64, device=self._device), CLOCK)]
 
     def _introduce(self, action: Action, tensor: Tensor) -> None:
-        """Tell the other end what form to expect, the first time."""
+        """Send the shape and dtype of a boundary's tensors ahead of the first one."""
         boundary, form = self._boundary(action), (tensor.shape, tensor.dtype)
         if boundary in self._form:
             if self._form[boundary] != form:
@@ -137,6 +137,7 @@ class Messages:
         self._sent.append((self._start(dist.isend, action, header, HEADER), header))
 
     def _form_of(self, action: Action) -> tuple:
+        """The shape and dtype of the tensor to expect, received first if they are not known."""
         boundary = self._boundary(action)
         if boundary not in self._form:
             header = torch.empty(2 + MOST_DIMS, dtype=torch.int64, device=self._device)
@@ -188,11 +189,11 @@ def hoist(plan: Plan, row: Iterable[Action], ahead: int) -> tuple[Action, ...]:
     return tuple(hoisted)
 
 
-def everyones(mine: Tensor, world: World) -> Tensor:
-    """Row r of the result is what rank r has.
+def gathered(mine: Tensor, world: World) -> Tensor:
+    """All-gather: row r of the result is what rank r has.
 
-    It is an all-gather. As an all-to-all of equal parts nobody passes on what others sent, so that
-    all have it one hop after the last rank is done, where a ring takes p - 1.
+    Done as an all-to-all of equal parts, nobody passes on what others sent, so that all have it
+    one hop after the last rank is done, where a ring takes p - 1.
     """
     if world.size == 1:
         return mine[None]

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-BOOK = Path(__file__).parents[3] / "book"
+BOOK = Path(__file__).parents[4] / "book"
 
 
 def windows(text: bytes, T: int, shape: tuple[int, ...], seed: int) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""What no schedule can beat: the least time of a step, by its work, its chains and its memory."""
+"""A lower bound on the time of a step, from its work, its dependencies and its memory."""
 
 from math import ceil
 
@@ -6,7 +6,7 @@ from weft.plan.pipeline.search.task import SearchTask
 
 
 def least(task: SearchTask) -> float:
-    """A time that max over ranks of (last end - first start) cannot be below.
+    """A lower bound on the paper's cost of a step, max over ranks of (last end - first start).
 
     Rank i works from its first forward until its last weight gradient. In between,
     its first microbatch has to travel down to some rank j, j has to come to its
@@ -31,7 +31,7 @@ def _round_trip(task: SearchTask, rank: int) -> float:
 
 
 def _alone(task: SearchTask, rank: int) -> float:
-    """What a rank needs by itself: its work, and the wait for its first gradient.
+    """The least time of one rank by itself: its work, and the wait for its first gradient.
 
     Until that gradient comes there is nothing to do but the forwards that memory allows.
     And each microbatch takes up its memory for a round trip, so m of them take m / memory trips.

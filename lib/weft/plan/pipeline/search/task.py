@@ -1,4 +1,4 @@
-"""What a search for a schedule is given, checked."""
+"""The input of a search for a schedule, checked: sizes, durations and memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
