@@ -11,6 +11,7 @@ from pictures import SVG, inside, parse, tips, told
 
 from weft.draw import figure
 from weft.draw import memory as draw_memory
+from weft.draw.zero.checkpoint import checkpoint_svg
 from weft.draw.zero.shares import FIRST, HUES, shares_svg
 from weft.draw.zero.time import LOOKS, NAMES, buckets_svg, steps_svg
 from weft.explore import zero as explore
@@ -19,6 +20,7 @@ from weft.plan.memory.states import STAGES
 from weft.plan.precision.state import RECIPES
 from weft.plan.shape.model import SHAPES
 from weft.plan.units import moment
+from weft.plan.zero.checkpoint import held, sources, written
 from weft.plan.zero.kept import alive
 from weft.plan.zero.overlap import Durations, exposed, numels, priced, simulated, step_seconds
 from weft.plan.zero.stages import bucketed, share
@@ -72,6 +74,50 @@ def test_those_who_do_not_see_hear_the_bytes():
 def test_ranks_have_colours_that_no_kind_of_state_has():
     kinds = {look.hexadecimal for look in draw_memory.LOOKS.values()}
     assert not kinds & {hue.hexadecimal for hue in HUES}
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "m", "stage", "then"), [(3, 2, 1, 3), (1, 4, 0, 1), (2, 5, 0, 2)])
+def test_what_a_rank_reads_lies_where_it_was_written_and_has_that_ranks_colour(n, m, stage, then):
+    buckets = [{"e": 13, "d": 1, "c": 7}, {"b": 11, "a": 5}]
+    numels = {name: numel for bucket in buckets for name, numel in bucket.items()}
+    root = inside(parse(checkpoint_svg(buckets, n, m, stage, then)))
+    found, places = set(), {}
+    for mark, tip in tips(root):
+        pattern = r"rank (\d+) (\w+) (\w)\[(\d+):(\d+)\] of file (\d+)"
+        rank, verb, name, start, stop, file = re.fullmatch(pattern, tip).groups()
+        assert mark.get("fill") == HUES[int(file) % len(HUES)].paint()["fill"]
+        ((x, _, wide, _),) = BOX.findall(mark.get("d"))
+        ends = (int(start), float(x)), (int(stop), float(x) + float(wide))
+        places.setdefault(name, set()).update(ends)
+        found.add((verb, int(rank), name, range(int(start), int(stop)), int(file)))
+    plan = written(held(buckets, n, stage), numels)
+    right = {("writes", r, name, part, r) for r in range(n) for name, part in plan[r].items()}
+    for rank, ranges in enumerate(held(buckets, m, then)):
+        for name, wanted in ranges.items():
+            files = [file for file in range(n) if name in plan[file]]
+            for i, part in sources(wanted, [plan[file][name] for file in files]):
+                right.add(("reads", rank, name, part, files[i]))
+    assert found == right
+    unit = max(x - y for _, x in places["e"] for _, y in places["e"]) / 13
+    for seen in places.values():  # an element has one place, in all rows
+        left = min(x - unit * element for element, x in seen)
+        assert all(x == pytest.approx(left + unit * element, abs=0.1) for element, x in seen)
+
+
+def test_those_who_do_not_see_hear_who_reads_from_whom():
+    root = parse(checkpoint_svg([{"a": 5, "b": 2}], 2, 3))
+    assert told(root) == (
+        "Parameters of 5, 2 elements. Rank 0 writes 4, file 0. Rank 1 writes 3, file 1. "
+        "Rank 0 reads 3, file 0. Rank 1 reads 2, files 0, 1. Rank 2 reads 2, file 1."
+    )
+    few = checkpoint_svg([{"a": 2}], 2, 3)
+    assert "Rank 2 reads 0, nothing." in told(inside(parse(few)))
+    assert "files 0 … 8" in told(inside(parse(checkpoint_svg([{"a": 99}], 9, 1))))
+    with pytest.raises(ValueError, match="buckets is empty, must have one parameter at least"):
+        checkpoint_svg([], 2, 2)
 
 
 # --- time -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ the stages differ in: 0 everything; 1 a share of the optimizer's state; 2 also o
     zero.step()
     zero.zero_grad()
 
+Until `zero.close()` the module's gradients go to zero, and under stage 3 its weights come and go.
 Stages 0, 1 and 2 are in sharded, stage 3 in gathered.
 """
 
