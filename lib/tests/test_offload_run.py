@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from weft.run.offload import direct_io
 from weft.run.offload.buffers import Pool
+from weft.run.offload.checks import LEAST
 from weft.run.offload.faults import OverBudget
-from weft.run.offload.seal import digests, seal
 from weft.run.offload.store import Store
+from weft.run.offload.transfer import BLOCK, checksum, digests, pieces
 
 KIB, MIB = 2**10, 2**20
 DTYPES = (
@@ -191,11 +192,25 @@ def test_nothing_counts_before_it_is_flushed(tmp_path):
 def test_what_an_ended_program_left_is_removed_and_nothing_else(tmp_path):
     with Store(tmp_path) as store:
         store.write("w", torch.ones(3))
-    for name in ("00000099.w.bin", "manifest.json.new", "notes.bin", "00000001.txt"):
+    (kept,) = tmp_path.glob("*.w.bin")
+    left = {kept.name.replace("00000001-", "00000099-"), "manifest.json.new"}
+    others = {"notes.bin", "20240131.scan.bin", "00000001.txt", "00000002-0123abcd.w.bin"}
+    for name in left | others:  # the last is another store's
         (tmp_path / name).write_text("mine?")
     with Store(tmp_path):
-        names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["00000001.txt", "00000001.w.bin", "manifest.json", "notes.bin"]
+        names = {path.name for path in tmp_path.iterdir()}
+    assert names == {kept.name, "manifest.json"} | others
+
+
+def test_a_new_store_leaves_alone_what_is_in_its_folder(tmp_path):
+    others = {"20240131.scan.bin", "00000001.w.bin", "manifest.json.old"}
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    with Store(tmp_path) as store:
+        store.write("w", torch.ones(3))
+        store.flush()
+        store.delete("w")
+    assert {path.name for path in tmp_path.iterdir()} == {"manifest.json"} | others
 
 
 def test_a_store_has_its_folder_alone(tmp_path):
@@ -307,22 +322,37 @@ def test_a_rate_is_kept():
 # --- checksums ------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 300), st.data())
-def test_every_flipped_bit_and_every_exchange_of_sectors_is_seen(sectors, data):
-    bytes_ = torch.randint(0, 256, (512 * sectors,), dtype=torch.uint8)
-    before = seal(digests(bytes_), len(bytes_))
-    assert before == seal(digests(bytes_.clone()), len(bytes_)) and len(before) == 8
-    at, bit = data.draw(st.integers(0, len(bytes_) - 1)), data.draw(st.integers(0, 7))
-    flipped = bytes_.clone()
-    flipped[at] ^= 1 << bit
-    assert seal(digests(flipped), len(bytes_)) != before
-    moved = bytes_.view(sectors, 512).roll(1, 0).reshape(-1)
-    if not torch.equal(moved, bytes_):
-        assert seal(digests(moved), len(bytes_)) != before
+@given(st.integers(1, 5 * BLOCK), st.integers(1, 4), st.data())
+def test_a_checksum_is_of_all_bytes_in_their_order_and_not_of_the_pieces(length, blocks, data):
+    bytes_ = made((length,), torch.uint8, seed=length).numpy()
+    bytes_[-1] = 101  # as nowhere else
+
+    def sealed(size):
+        view = memoryview(bytes_)
+        return checksum(digests(view[a:b]) for a, b in pieces(length, size))
+
+    before = sealed(blocks * BLOCK)
+    assert before == sealed(length) and len(before) == 32
+    at = data.draw(st.integers(0, length - 1))
+    bytes_[at] ^= 1 << data.draw(st.integers(0, 7))
+    assert sealed(blocks * BLOCK) != before
 
 
-def test_a_seal_knows_length_and_order():
-    assert len({seal([], 0), seal([], 1), seal([1, 2], 9), seal([2, 1], 9), seal([1, 2], 8)}) == 5
+def test_blocks_that_change_places_or_are_missing_change_the_checksum():
+    bytes_ = bytes(BLOCK) + b"\1" * BLOCK + bytes(BLOCK) + b"rest"
+    found = {checksum([digests(memoryview(bytes_)[: BLOCK * i])]) for i in range(5)}
+    moved = bytes_[BLOCK:] + bytes_[:BLOCK], bytes(BLOCK) + bytes_[: 2 * BLOCK] + b"rest"
+    found |= {checksum([digests(memoryview(data))]) for data in moved}
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize("budgets", [(LEAST, 16 * MIB), (16 * MIB, LEAST), (3 * MIB, 2**19)])
+def test_what_was_written_in_some_pieces_is_read_in_others(tmp_path, budgets):
+    tensor = made((MIB + 7,))
+    with Store(tmp_path, budget=budgets[0]) as store:
+        store.write("w", tensor)
+    with Store(tmp_path, budget=budgets[1], threads=2) as store:
+        assert same(store.read("w", into=torch.empty_like(tensor)), tensor)
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from weft.run.offload.faults import Damaged
+from weft.run.files import Damaged
 from weft.run.offload.manifest import packed, unpacked
 from weft.run.offload.store import Store
 
@@ -86,7 +86,7 @@ def small_files():
 
 
 def test_a_full_disk_is_told_and_survived(tmp_path, folder):
-    told = r"the disk is full: writing '.' failed, and what was flushed.*states/0.*\.bin"
+    told = r"No space left.*: writing '.' failed, and what was flushed.*states/0.*\.bin"
     with small_disk(tmp_path / "small") as disk:
         if disk:  # a real one, where this user may mount one
             shutil.copytree(folder, disk / "states")
@@ -103,7 +103,7 @@ def test_a_full_disk_is_told_and_survived(tmp_path, folder):
     with Store(folder, budget=2**21) as store:
         with small_files():
             for _ in range(2):
-                with pytest.raises(OSError, match=r"larger than the limit: writing 'w' failed"):
+                with pytest.raises(OSError, match=r"File too large: writing 'w' failed"):
                     store.write("w", torch.zeros(SIZE))
                 assert (store.read("w") == 1).all()
         store.write("u", torch.zeros(SIZE))
@@ -184,7 +184,7 @@ def test_a_file_system_that_tells_when_a_file_is_closed(folder, monkeypatch):
 def test_permission_lost_and_found(folder):
     store = Store(folder, budget=2**21)
     with without_permission(folder):
-        with pytest.raises(PermissionError, match=r"permission was denied: writing 'w' failed"):
+        with pytest.raises(PermissionError, match=r"Permission denied: writing 'w' failed"):
             store.write("w", torch.zeros(SIZE))
         with pytest.raises(PermissionError, match=r"reading 'v' failed, and every other"):
             store.read("v")
@@ -218,7 +218,7 @@ def without_permission(folder):
 def test_a_folder_that_is_removed(folder):
     store = Store(folder, budget=2**21)
     shutil.rmtree(folder)
-    with pytest.raises(FileNotFoundError, match=r"not there any more.*writing 'w'.*\.w\.bin"):
+    with pytest.raises(FileNotFoundError, match=r"No such file.*writing 'w'.*\.w\.bin"):
         store.write("w", torch.zeros(SIZE))
     with pytest.raises(FileNotFoundError, match=r"reading 'v' failed"):
         store.read("v")
@@ -273,7 +273,7 @@ def test_a_lost_file(folder):
     file_of(folder, "w").unlink()
     with Store(folder, budget=2**21) as store:
         for read in (store.read, store.prefetch):
-            with pytest.raises(FileNotFoundError, match=r"not there any more.*'w'"):
+            with pytest.raises(FileNotFoundError, match=r"No such file.*: reading 'w' failed"):
                 read("w")
         assert (store.read("v") == 2).all()
 
@@ -300,9 +300,11 @@ def test_a_damaged_list_of_tensors(folder):
     [
         {"file": "../../../secret.bin"}, {"file": "manifest.json"}, {"dtype": "load"},
         {"length": 5}, {"shape": [-1]}, {"shape": [1.5]}, {"dtype": "Tensor"}, {"extra": 1},
+        {"length": -4, "shape": [-1]}, {"length": 0, "shape": [10**30, 0]}, {"shape": None},
+        {"file": None}, {"length": True, "shape": [], "dtype": "uint8"},
     ],
 )  # fmt: skip
-def test_a_list_with_true_checksum_and_wrong_content(folder, wrong):
+def test_a_list_with_true_checksum_and_wrong_tensors(folder, wrong):
     path = folder / "manifest.json"
     content = unpacked(path.read_bytes(), path)
 
@@ -311,15 +313,51 @@ def test_a_list_with_true_checksum_and_wrong_content(folder, wrong):
 
     entries = {n: Given(e._asdict() | wrong) for n, e in content.tensors.items()}
     path.write_bytes(packed(content._replace(tensors=entries)))
-    with pytest.raises(Damaged):
+    with pytest.raises(Damaged, match=r"not those that were written.*manifest\.json"):
         Store(folder)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"serial": -5}, {"serial": 1.5}, {"serial": 10**30}, {"notes": [1]}, {"store": "../../a"}],
+)
+def test_a_list_with_true_checksum_and_wrong_content(folder, wrong):
+    path = folder / "manifest.json"
+    content = unpacked(path.read_bytes(), path)
+    path.write_bytes(packed(content._replace(**wrong)))
+    with pytest.raises(Damaged, match=r"not those that were written.*manifest\.json"):
+        Store(folder)
+    path.write_bytes(b"[" * 10**6)
+    with pytest.raises(Damaged, match=r"not those that were written.*manifest\.json"):
+        Store(folder)
+
+
+def test_a_tensor_that_no_memory_holds_is_not_made_room_for(folder):
+    path = folder / "manifest.json"
+    content = unpacked(path.read_bytes(), path)
+    huge = content.tensors["w"]._replace(shape=(10**15,), length=4 * 10**15)
+    path.write_bytes(packed(content._replace(tensors={"w": huge})))
+    with Store(folder) as store, pytest.raises(ValueError, match=r"budget is .* must be at least"):
+        store.read("w")
 
 
 def test_another_format_is_named(folder):
     path = folder / "manifest.json"
     path.write_bytes(json.dumps({"format": "weft-store/9"}).encode())
-    with pytest.raises(Damaged, match="of format 'weft-store/9' and not 'weft-store/1'"):
+    with pytest.raises(Damaged, match="of format 'weft-store/9' and not 'weft-store/2'"):
         Store(folder)
+
+
+def test_a_lost_list_of_tensors_is_not_an_empty_store(folder):
+    path = folder / "manifest.json"
+    path.rename(folder / "elsewhere")
+    names = sorted(os.listdir(folder))
+    for _ in range(2):
+        with pytest.raises(Damaged, match=r"such as 0.*: put it back, or move.*manifest\.json"):
+            Store(folder)
+    assert sorted(os.listdir(folder)) == names
+    (folder / "elsewhere").rename(path)
+    assert whole(folder)
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -328,13 +366,16 @@ def test_another_format_is_named(folder):
 def test_planted_links_are_never_followed(folder, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("mine")
-    for serial in range(3, 9):  # where the next files would be made
-        (folder / f"{serial:08d}.w.bin").symlink_to(secret)
+    planted = [
+        folder / file_of(folder, "w").name.replace("00000001", f"{serial:08d}")
+        for serial in range(3, 9)  # where the next files would be made
+    ]
+    for link in planted:
+        link.symlink_to(secret)
     with Store(folder, budget=2**21) as store:
-        for serial in range(3, 9):
-            with_link = folder / f"{serial:08d}.w.bin"
-            with_link.unlink(missing_ok=True)
-            with_link.symlink_to(secret)
+        for link in planted:
+            assert not link.is_symlink()  # which was removed, and not what it was to
+            link.symlink_to(secret)
         (folder / "manifest.json.new").symlink_to(secret)
         store.write("w", torch.full((SIZE,), 1.0))
         store.notes["more"] = 1
@@ -344,7 +385,7 @@ def test_planted_links_are_never_followed(folder, tmp_path):
         path = file_of(folder, "w")
         path.rename(tmp_path / "moved")
         path.symlink_to(tmp_path / "moved")
-        with pytest.raises(OSError, match=r"links are not followed: reading 'w'"):
+        with pytest.raises(Damaged, match=r"it is no file but a link.*\.w\.bin"):
             store.read("w")
         (tmp_path / "moved").replace(path)
         del store.notes["more"]
@@ -361,45 +402,44 @@ def test_a_link_in_place_of_list_or_folder(folder, tmp_path):
         Store(tmp_path / "file")
     (folder / "manifest.json").rename(tmp_path / "elsewhere")
     (folder / "manifest.json").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match=r"links are not followed.*manifest\.json"):
+    with pytest.raises(Damaged, match=r"it is no file but a link.*manifest\.json"):
         Store(folder)
     (tmp_path / "elsewhere").replace(folder / "manifest.json")
     assert whole(folder)
 
 
-def test_a_folder_that_everybody_may_write(tmp_path):
-    path = tmp_path / "open"
-    path.mkdir()
-    path.chmod(0o777)
-    with pytest.raises(ValueError, match="which may be written by everybody"):
-        Store(path)
-
-
-def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(folder):
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_folder_in_place_of_a_file_keeps_nobody_waiting(folder, make):
     path = file_of(folder, "w")
     path.unlink()
-    os.mkfifo(path)
-    with Store(folder, budget=2**21) as store, pytest.raises(Damaged, match="it is no file"):
+    make(path)
+    before = len(os.listdir("/dev/fd"))
+    with Store(folder, budget=2**21) as store, pytest.raises(Damaged, match=r"no file.*\.w\.bin"):
         store.read("w")
     (folder / "manifest.json").unlink()
-    os.mkfifo(folder / "manifest.json")
+    make(folder / "manifest.json")
     with pytest.raises(Damaged, match=r"it is no file.*manifest\.json"):
         Store(folder)
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_list_that_was_replaced_counts_though_the_disk_was_not_sure(folder, monkeypatch):
-    sync, calls = os.fsync, []
+    sync, rename, renamed = os.fsync, os.rename, []
 
     def unsure(fd):
-        calls.append(fd)
-        if len(calls) == 2:  # after the new list is in its place
+        if renamed:  # the new list is in its place
             raise OSError(errno.EIO, "")
         sync(fd)
+
+    def in_place(*names):
+        rename(*names)
+        renamed.append(names)
 
     with Store(folder, budget=2**21) as store:
         store.write("w", torch.full((SIZE,), 3.0))
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", unsure)
+            patch.setattr(os, "rename", in_place)
             with pytest.raises(OSError, match=r"writing the list of tensors failed.*manifest"):
                 store.flush()
         assert len(list(folder.glob("*.bin"))) == 3  # of both states, since either may be found

@@ -1,8 +1,8 @@
 """States in the files of a folder: a store within a budget, and Adam that streams through it."""
 
+from weft.run.files import Damaged, durable
 from weft.run.offload.adam import StreamingAdam, update
-from weft.run.offload.direct_io import direct, durable, forget
-from weft.run.offload.faults import Damaged
+from weft.run.offload.direct_io import direct, forget
 from weft.run.offload.layers import Streamed
 from weft.run.offload.memory import Memory
 from weft.run.offload.store import Store

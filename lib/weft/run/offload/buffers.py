@@ -28,6 +28,18 @@ def tensor_of(buffer: memoryview) -> Tensor:
     return torch.frombuffer(buffer, dtype=torch.uint8)
 
 
+def fill(buffer: memoryview, data: Tensor) -> None:
+    """Copy bytes, from any device, to the beginning of a buffer.
+
+    Those in the host's memory go in one thread. Torch's copy deals 4 MiB to all of its
+    threads, and on a busy machine whoever has to wait for the last of them loses by it.
+    """
+    if data.device.type == "cpu":
+        buffer[: len(data)] = memoryview(data.numpy())
+    else:
+        tensor_of(buffer)[: len(data)].copy_(data)
+
+
 class Pool:
     """Buffers of whole pages, never more bytes of them than `budget`.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from weft.plan.arguments import sizes
-from weft.run.offload.seal import BLOCK
+from weft.run.offload.transfer import BLOCK
 
 LEAST = 4 * BLOCK  # bytes of a budget: one piece on its way, one coming, and the rest of a page
 LONGEST = 200

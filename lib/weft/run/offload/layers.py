@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor, nn
 
 from weft.run.offload.adam import GONE, checked
+from weft.run.offload.layer import StreamedLayer, StreamState
 from weft.run.offload.memory import Memory
 from weft.run.offload.store import Store
 from weft.run.offload.tiles import TiledLinear
-from weft.run.offload.unit import Course, Unit
 
 
 class Streamed(nn.Module):
@@ -58,58 +58,58 @@ class Streamed(nn.Module):
         notes = store.notes.get(name)
         if notes is not None and "form" not in notes:
             raise ValueError(f"store holds something else named {name!r}, must hold layers or none")
-        self._course = Course(store, how, notes)
-        self._units: list[Unit] = []  # all, tiles too
-        layers = [self._unit(layer, f"{name}.{i:04d}") for i, layer in enumerate(layers)]
-        if not any(unit.form for unit in self._units):
+        self._shared = StreamState(store, how, notes)
+        self._streamed: list[StreamedLayer] = []  # all, tiles too
+        layers = [self._stream(layer, f"{name}.{i:04d}") for i, layer in enumerate(layers)]
+        if not any(layer.form for layer in self._streamed):
             raise ValueError("layers have no parameters, must have one at least")
         self._layers = _chained(layers)
         self.how = how
-        if self._course.notes is None:
+        if self._shared.notes is None:
             self._commit()
-        elif len(self._course.notes["form"]) != len(self._units):
+        elif len(self._shared.notes["form"]) != len(self._streamed):
             raise ValueError(f"store holds another model {name!r}, must hold this one or none")
 
-    def _unit(self, layer: nn.Module, name: str) -> Unit:
+    def _stream(self, layer: nn.Module, name: str) -> StreamedLayer:
         """A layer in the store, the tiles in it first."""
         for path, module in list(layer.named_modules()):
             if isinstance(module, TiledLinear):
                 tiles = [
-                    self._unit(tile, ".".join(filter(None, (name, path, f"tile{j}"))))
+                    self._stream(tile, ".".join(filter(None, (name, path, f"tile{j}"))))
                     for j, tile in enumerate(module.tiles)
                 ]
                 module.tiles = nn.ModuleList(_chained(tiles))
-        self._units.append(Unit(layer, name, self._course))
-        return self._units[-1]
+        self._streamed.append(StreamedLayer(layer, name, self._shared))
+        return self._streamed[-1]
 
     def train(self, mode: bool = True) -> "Streamed":
         """As every module's, for the layers too, which are none of its own."""
-        for unit in self._units if "_units" in self.__dict__ else ():
-            unit.layer.train(mode)
+        for layer in self._streamed:
+            layer.module.train(mode)
         return super().train(mode)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self._course.moved:
-            self._course.waiting.clear()  # of a forward that had no backward
+        if not self._shared.moved:
+            self._shared.waiting.clear()  # of a forward that had no backward
         for layer in self._layers:
             x = layer(x)
         return x
 
     def step(self) -> None:
         """Make the weights that backward left the state of the store."""
-        if not self._course.moved:
+        if not self._shared.moved:
             return
-        if self._course.waiting:
+        if self._shared.waiting:
             raise RuntimeError("backward did not reach every layer: restore() goes back")
         self._commit()
 
     def _commit(self) -> None:
         self.store.notes[self.name] = {
-            "form": {unit.name: unit.form for unit in self._units},
-            "steps": {unit.name: list(unit.steps) for unit in self._units},
+            "form": {layer.name: layer.form for layer in self._streamed},
+            "steps": {layer.name: list(layer.steps) for layer in self._streamed},
         }
         self.store.flush()
-        self._course.moved.clear()
+        self._shared.moved.clear()
 
     def restore(self) -> None:
         """Go back to the last step, after a backward or a fault.
@@ -118,22 +118,22 @@ class Streamed(nn.Module):
         """
         if isinstance(self.store, Store):
             self.store.rollback()
-        elif self._course.moved:
+        elif self._shared.moved:
             raise RuntimeError(f"{GONE}: make the layers anew, on another one")
-        for unit in self._units:
-            unit.steps = list(self.store.notes[self.name]["steps"][unit.name])
-        self._course.moved.clear()
-        self._course.waiting.clear()
+        for layer in self._streamed:
+            layer.steps = list(self.store.notes[self.name]["steps"][layer.name])
+        self._shared.moved.clear()
+        self._shared.waiting.clear()
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every weight, layer by layer, in the memory of the store: copy what is to stay."""
-        for unit in self._units:
-            for key, weight in unit.weights():
-                yield f"{unit.name.removeprefix(self.name + '.')}.{key}", weight
+        for layer in self._streamed:
+            for key, weight in layer.weights():
+                yield f"{layer.name.removeprefix(self.name + '.')}.{key}", weight
 
 
-def _chained(units: list[Unit]) -> list[Unit]:
-    """Units that are used one after the other know who comes next."""
-    for i, unit in enumerate(units):
-        unit.siblings, unit.index = units, i
-    return units
+def _chained(layers: list[StreamedLayer]) -> list[StreamedLayer]:
+    """Layers that are used one after the other know who comes next."""
+    for i, layer in enumerate(layers):
+        layer.siblings, layer.index = layers, i
+    return layers

@@ -21,12 +21,11 @@ from torch import Tensor
 
 from weft.run.offload.buffers import Pool, padded
 from weft.run.offload.checks import check_into, check_limits, check_name, check_tensor
-from weft.run.offload.direct_io import Folder, Rate
+from weft.run.offload.direct_io import Rate
 from weft.run.offload.faults import OverBudget
-from weft.run.offload.manifest import Entry, dtype_name
-from weft.run.offload.seal import BLOCK
+from weft.run.offload.manifest import TensorFile, dtype_name
 from weft.run.offload.state import State
-from weft.run.offload.transfer import Fetch, Saving, bytes_of, pieces
+from weft.run.offload.transfer import BLOCK, Fetch, Saving, bytes_of, pieces
 
 PIECE = 2**22  # bytes of one read or write
 
@@ -58,12 +57,7 @@ class Store:
     ):
         budget, threads = check_limits(budget, threads, rate)
         self.budget, self.threads = budget, threads
-        self._folder = Folder(folder)
-        try:
-            self._state = State(self._folder)
-        except BaseException:
-            self._folder.close()
-            raise
+        self._state = State(folder)
         self.notes: dict[str, Any] = deepcopy(self._state.kept.notes)
         self._piece = max(BLOCK, min(PIECE, budget // 4 // BLOCK * BLOCK))
         self._pool = Pool(budget)
@@ -180,13 +174,12 @@ class Store:
             done = {name: saving and saving.done for name, saving in self._new.items()}
             wait([future for future in done.values() if future])
             self._ready()
-            if not self._new and self.notes == self._state.kept.notes:
-                return
             tensors = {n: e for n, e in self._state.kept.tensors.items() if n not in self._new}
             tensors |= {name: future.result() for name, future in done.items() if future}
             over = self._state.commit(tensors, self.notes)
             self._new = {}
-            self._sweeping = self._writers.submit(self._state.remove, over)
+            if over:
+                self._sweeping = self._writers.submit(self._state.remove, over)
 
     def rollback(self) -> None:
         """Go back to the state of the last flush, also after a fault or in the middle of one."""
@@ -213,7 +206,7 @@ class Store:
                 self._closed = True
                 self._readers.shutdown()
                 self._writers.shutdown()
-                self._folder.close()
+                self._state.close()
 
     def __enter__(self) -> "Store":
         return self
@@ -245,9 +238,9 @@ class Store:
         """
         form = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.nbytes
         while True:
-            entry = Entry(self._state.file(name), *form)
+            entry = TensorFile(self._state.file(name), *form)
             try:
-                return Saving(self._folder, entry, name, count, self._rates[1])
+                return Saving(self._state.folder, entry, name, count, self._rates[1])
             except FileExistsError:
                 continue
             except OSError:
@@ -256,7 +249,7 @@ class Store:
                 wait([self._sweeping])
                 self._sweeping = None
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> TensorFile:
         """What is known of a tensor, its last unflushed write if there is one."""
         saving = self._new.get(check_name(name))
         if saving is not None:
@@ -265,13 +258,13 @@ class Store:
             raise ValueError(f"name is {name!r}, must be one of the store's {len(self)} tensors")
         return self._state.kept.tensors[name]
 
-    def _source(self, name: str, entry: Entry) -> Fetch:
+    def _source(self, name: str, entry: TensorFile) -> Fetch:
         saving = self._new.get(name)
-        told = saving.done.result if saving else lambda: entry
+        written = saving.done.result if saving else lambda: entry
         self.read_bytes += entry.length
-        return Fetch(self._folder, entry, told, name, self._rates[0])
+        return Fetch(self._state.folder, entry, written, name, self._rates[0])
 
-    def _fetch(self, name: str, entry: Entry, wait: Callable[[], bool]) -> Fetch:
+    def _fetch(self, name: str, entry: TensorFile, wait: Callable[[], bool]) -> Fetch:
         """Begin to read a tensor whole; `wait` makes room for it."""
         buffer = self._pool.take(entry.length, wait) if entry.length else None
         return self._source(name, entry).start(self._readers, buffer, self._piece)

@@ -1,22 +1,25 @@
 """One tensor on its way to a file or from one, in pieces that several threads carry.
 
-A piece is a multiple of what one CRC covers, so each is digested by the thread that has it.
+The checksum of a tensor is the digest of the digests of its blocks. A piece is a number of whole
+blocks, so each thread digests the piece that it has, in any order.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
+from pathlib import Path
 from threading import Lock
 
 import torch
 from torch import Tensor
 
-from weft.run.offload.buffers import padded, tensor_of
-from weft.run.offload.direct_io import Folder, Rate, direct, durable, forget, pull, push, reserve
-from weft.run.offload.faults import Damaged, damaged, fault
-from weft.run.offload.manifest import Entry
-from weft.run.offload.seal import SECTOR, digests, seal
+from weft.run.files import Damaged, create, damaged, digest, durable, open_file
+from weft.run.offload.buffers import fill, padded, tensor_of
+from weft.run.offload.direct_io import Rate, direct, forget, pull, push, reserve
+from weft.run.offload.faults import fault
+from weft.run.offload.manifest import TensorFile
 
+BLOCK = 2**16  # bytes under one digest
 OTHERS = "every other tensor is unharmed"
 
 
@@ -34,34 +37,36 @@ def bytes_of(tensor: Tensor) -> Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
-def sectors(buffer: memoryview, start: int, length: int) -> Tensor:
-    """Some bytes of a buffer as a tensor of whole sectors, zeros behind the last byte."""
-    end = start + length
-    rest = -length % SECTOR
-    buffer[end : end + rest] = bytes(rest)
-    return tensor_of(buffer)[start : end + rest]
+def digests(data: memoryview) -> list[str]:
+    """The digest of each block of 64 KiB; the last block may be shorter."""
+    return [digest(data[start:end]) for start, end in pieces(len(data), BLOCK)]
+
+
+def checksum(parts: Iterable[list[str]]) -> str:
+    """The checksum of a tensor, from the digests of its pieces in their order."""
+    return digest("".join(block for blocks in parts for block in blocks).encode())
 
 
 class Saving:
     """A tensor on its way to a new file. `done` becomes its entry once the disk has it all."""
 
-    def __init__(self, folder: Folder, entry: Entry, name: str, count: int, rate: Rate):
+    def __init__(self, folder: Path, entry: TensorFile, name: str, count: int, rate: Rate):
         self.entry, self.name, self.done = entry, name, Future()
-        self.path = folder.path / entry.file
+        self.path = folder / entry.file
         self._rate, self._lock = rate, Lock()
         self._left = self._unsent = count
-        self._blocks: list[list[int]] = [[] for _ in range(count)]
+        self._blocks: list[list[str]] = [[] for _ in range(count)]
         self._buffers: dict[int, memoryview] = {}
         self._error: Exception | None = None
         try:
-            self._fd = folder.create(entry.file)
+            self._fd = create(self.path)
+            try:
+                reserve(self._fd, padded(entry.length))
+            except OSError:
+                os.close(self._fd)
+                os.unlink(self.path)
+                raise
         except OSError as error:
-            raise self._fault(error) from error
-        try:
-            reserve(self._fd, padded(entry.length))
-        except OSError as error:
-            os.close(self._fd)
-            folder.remove(entry.file)
             raise self._fault(error) from error
         self._direct = direct(self._fd)
 
@@ -81,7 +86,7 @@ class Saving:
         for i, (start, end) in enumerate(spans):
             if whole is None:
                 self._buffers[i] = take(end - start)
-                tensor_of(self._buffers[i])[: end - start].copy_(flat[start:end])
+                fill(self._buffers[i], flat[start:end])
             else:
                 self._buffers[i] = whole
             self._unsent -= 1
@@ -94,7 +99,7 @@ class Saving:
         buffer = self._buffers.pop(i)
         try:
             if self._error is None:
-                self._blocks[i] = digests(sectors(buffer, start, len(span)))
+                self._blocks[i] = digests(buffer[start : start + len(span)])
                 with self._rate.takes(len(span)):
                     part = buffer[start : start + padded(len(span))]
                     push(self._fd, part, span.start)
@@ -133,8 +138,7 @@ class Saving:
         if self._error is not None:
             self.done.set_exception(self._error)
             return
-        checksum = seal([block for part in self._blocks for block in part], self.entry.length)
-        self.done.set_result(self.entry._replace(checksum=checksum))
+        self.done.set_result(self.entry._replace(checksum=checksum(self._blocks)))
 
     def _fault(self, error: Exception) -> Exception:
         doing = f"writing {self.name!r}"
@@ -142,19 +146,24 @@ class Saving:
 
 
 class Fetch:
-    """A tensor on its way from its file, once `told()`, which may wait, says what it has to be."""
+    """A tensor on its way from its file, which is read once `written()` returns its entry."""
 
     def __init__(
-        self, folder: Folder, entry: Entry, told: Callable[[], Entry], name: str, rate: Rate
+        self,
+        folder: Path,
+        entry: TensorFile,
+        written: Callable[[], TensorFile],
+        name: str,
+        rate: Rate,
     ):
-        self._entry, self._told, self.name, self._rate = entry, told, name, rate
-        self.path = folder.path / entry.file
+        self._entry, self._written, self.name, self._rate = entry, written, name, rate
+        self.path = folder / entry.file
         self._coming: list[Future] = []
-        self._blocks: dict[int, list[int]] = {}
+        self._blocks: dict[int, list[str]] = {}
         self._buffers: dict[int, memoryview] = {}
         self._whole: memoryview | None = None
         try:
-            self._fd = folder.open(entry.file)
+            self._fd = open_file(self.path)
         except OSError as error:
             raise fault(error, self.path, f"reading {self.name!r}", OTHERS) from error
         direct(self._fd)
@@ -216,14 +225,14 @@ class Fetch:
 
     def _get(self, i: int, start: int, span: range) -> None:
         """Read bytes `span` of the file to where they are to start in a buffer."""
-        self._told()
+        self._written()
         buffer = self._buffers.pop(i)
         try:
             with self._rate.takes(len(span)):
                 count = pull(self._fd, buffer[start : start + padded(len(span))], span.start)
             if count < len(span):
                 raise self._short(span.start + count)
-            self._blocks[i] = digests(sectors(buffer, start, len(span)))
+            self._blocks[i] = digests(buffer[start : start + len(span)])
         except OSError as error:
             raise fault(error, self.path, f"reading {self.name!r}", OTHERS) from error
         finally:
@@ -231,15 +240,14 @@ class Fetch:
 
     def _check(self) -> None:
         """Exactly the bytes that were written, or Damaged."""
-        entry = self._told()
+        entry = self._written()
         size = os.fstat(self._fd).st_size
         if size != entry.length:
             raise self._short(size)
-        blocks = [block for i in sorted(self._blocks) for block in self._blocks[i]]
-        if seal(blocks, entry.length) != entry.checksum:
-            said = f"the bytes of {self.name!r} are not those that were written, by their checksum"
-            raise damaged(self.path, f"{said}: {OTHERS}")
+        if checksum(self._blocks[i] for i in sorted(self._blocks)) != entry.checksum:
+            what = f"the bytes of {self.name!r} are not those that were written, by their checksum"
+            raise damaged(self.path, f"{what}: {OTHERS}")
 
     def _short(self, size: int) -> Damaged:
-        said = f"the file of {self.name!r} has {size} bytes, must have {self._entry.length}"
-        return damaged(self.path, f"{said}: {OTHERS}")
+        what = f"the file of {self.name!r} has {size} bytes, must have {self._entry.length}"
+        return damaged(self.path, f"{what}: {OTHERS}")
