@@ -8,8 +8,8 @@
 VENV ?= .venv
 PORT ?= 8000
 OUT ?= _build/measured
-TOPICS ?= roofline precision collectives zero offload pipeline pipeline_search attention \
-    hopper_rmse decode machine_code
+TOPICS ?= roofline precision collectives zero offload pipeline attention hopper-rmse decode \
+    machine_code
 GPU_TOPICS ?= roofline hopper attention decode precision zero
 LIMIT ?= 480
 PYTHON ?=

@@ -1,47 +1,34 @@
 """The attention benchmark at a small size: what it measures and refuses, not how fast that is."""
 
-import time
 from functools import partial
 from statistics import median
 
 import pytest
 import torch
 
-from weft.bench import attention as bench
-from weft.bench.attention import BEST, OURS, Sizes, accepted, compared, on_cpu, on_gpu
+from weft.bench.attention import OURS, AttentionSizes, accepted, contest, inputs, work
+from weft.bench.attention.on_cpu import ON_CPU, TileSizes
+from weft.bench.attention.on_gpu import BEST, FULL, ON_GPU, compared
+from weft.bench.clock import OneDevice
+from weft.bench.jobs import BenchRun
 from weft.kernels.attention.face import attention
 from weft.ref.attention.exact import attention as reference
 
-SMALL = Sizes((32, 64), hidden=32, widths=(16,), repeats=3, tile=32, interpreted=(16,))
-TINY = Sizes((8, 16), widths=(16,), tokens=16, hidden=32, repeats=2, square=32)
-
-
-class Watch:
-    """A clock for a processor: on_gpu runs there too, with the interpreter in place of kernels."""
-
-    device = "cpu"
-
-    def samples(self, calls):
-        times = {who: [] for who in calls}
-        for _ in range(TINY.repeats):
-            for who, call in calls.items():
-                start = time.perf_counter()
-                call()
-                times[who].append(time.perf_counter() - start)
-        return times
-
-
-def silent(*_):
-    pass
+SMALL = TileSizes((32, 64), heads=2, width=16, tile=32)
+TINY = AttentionSizes((8, 16), tokens=16, hidden=32, square=32)
 
 
 @pytest.fixture(scope="module")
 def on_a_cpu():
-    told = []
-    records = {record.name: record for record in on_cpu(SMALL, lambda *what: told.append(what))}
-    shares = [done / total for done, total, _ in told]
-    assert shares == sorted(shares) and 0 <= shares[0] < shares[-1] < 1
-    return records
+    made = {}
+    for job in ON_CPU:
+        told = []
+        run = BenchRun("cpu", lambda *what, told=told: told.append(what), OneDevice("cpu", 1, 3))
+        short = job.name.endswith("interpreter")
+        made[job.name] = job.record(run, sizes=SMALL._replace(lengths=(16,)) if short else SMALL)
+        shares = [done / total for done, total, _ in told]
+        assert shares == sorted(shares) and 0 <= shares[0] <= shares[-1] < 1
+    return made
 
 
 def test_there_is_a_record_for_each_question(on_a_cpu):
@@ -75,27 +62,39 @@ def test_naive_attention_keeps_the_matrix_and_tiles_do_not(on_a_cpu):
 
 @pytest.fixture(scope="module")
 def on_a_gpu():
+    """On a processor too, with the interpreter in place of kernels."""
+    run = BenchRun(given=OneDevice("cpu", 0, 2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "FLEX", ())
-        return {record.name: record for record in on_gpu(TINY, silent, Watch())}
+        patch.setattr(contest, "FLEX", ())
+        some = [job._replace(on=("cpu",)) for job in ON_GPU if "64" not in job.name]
+        return {job.name: job.record(run, sizes=TINY, width=16) for job in some[:6]}
 
 
 def test_every_width_has_its_records(on_a_gpu):
-    first = [f"attention-{way}-16" for way in ("forward", "backward")]
-    groups = ["attention-grouped-16", "attention-grouped-backward-16"]
-    second = ["attention-forward-8", "attention-backward-8"]
+    first = [f"attention-{way}-128" for way in ("forward", "backward")]
+    groups = ["attention-grouped-128", "attention-grouped-backward-128"]
+    others = [f"attention-{way}-{width}" for width in (64, 256) for way in ("forward", "backward")]
     names = ["attention-roof", *first, "attention-versions", *groups]
-    assert list(on_a_gpu) == names
-    assert list(bench.parts(TINY._replace(widths=(16, 8)))) == [*names, *second]
+    assert list(on_a_gpu) == names and [job.name for job in ON_GPU] == [*names, *others]
+    assert "2 heads of width 16, 16 tokens" in on_a_gpu["attention-forward-128"].title
     roof = on_a_gpu["attention-roof"]
     assert [(r.name, r.unit) for r in roof.results] == [("copy", "B/s"), ("matmul", "FLOP/s")]
     rows = {(r.name, r.who) for r in on_a_gpu["attention-versions"].results}
     assert rows == {(f"T = {n}", who) for n in (8, 16) for who in ("naive", "fa1", "fa2")}
 
 
+def test_every_job_of_a_gpu_is_of_the_width_in_its_name():
+    run = BenchRun(given=OneDevice("cpu", 0, 1))
+    for job in ON_GPU:
+        title, _ = job.measure(run, sizes=TINY._replace(lengths=()))
+        width = job.name.rpartition("-")[2]
+        assert not width.isdigit() or f"heads of width {width}" in title
+        assert 0 < job.seconds <= 120 and job.on == ("cuda",)
+
+
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_we_are_compared_with_the_best_peer(on_a_gpu, way):
-    record = on_a_gpu[f"attention-{way}-16"]
+    record = on_a_gpu[f"attention-{way}-128"]
     names = {f"{kind}, T = {length}" for kind in ("full", "causal") for length in (8, 16)}
     assert {result.name for result in record.results} == names
     for name in names:
@@ -109,7 +108,7 @@ def test_we_are_compared_with_the_best_peer(on_a_gpu, way):
 
 @pytest.mark.parametrize("way", ["", "backward-"])
 def test_groups_are_those_that_divide_the_heads(on_a_gpu, way):
-    record = on_a_gpu[f"attention-grouped-{way}16"]
+    record = on_a_gpu[f"attention-grouped-{way}128"]
     names = list(dict.fromkeys(result.name for result in record.results))
     assert names == [f"G = 1, T = {length}" for length in (8, 16)]  # of two heads
     assert all("math" in {r.who for r in record.results if r.name == name} for name in names)
@@ -117,7 +116,7 @@ def test_groups_are_those_that_divide_the_heads(on_a_gpu, way):
 
 def test_the_heads_that_share_a_kv_head_are_checked_together():
     """Wrong in one head of the group only: its dk is wrong, and no other head's is."""
-    q, k, v, do = bench.inputs(TINY._replace(tokens=20, hidden=64), 20, 16, "cpu", kv_heads=2)
+    q, k, v, do = inputs(20, 64, 20, 16, "cpu", kv_heads=2)
     assert [x.shape[2] for x in (q, k, v, do)] == [4, 2, 2, 4]
 
     def wrong(head):
@@ -136,25 +135,22 @@ def test_the_heads_that_share_a_kv_head_are_checked_together():
 
 
 def test_flex_is_compiled_for_few_sizes_and_never_for_groups(monkeypatch):
-    monkeypatch.setattr(bench, "_flex", lambda *_: "compiled")
-    assert len(bench.FLEX) * 2 <= 8  # causal and not; beyond, torch falls back to what is slow
-    assert {width for width, _ in bench.FLEX} <= set(bench.CUDA.widths)
+    monkeypatch.setattr(contest, "_flex", lambda *_: "compiled")
+    assert len(contest.FLEX) * 2 <= 8  # causal and not; beyond, torch falls back to what is slow
+    assert {width for width, _ in contest.FLEX} <= {64, 128, 256}
+    assert {length for _, length in contest.FLEX} <= set(FULL.lengths)
     for T, G, there in ((2048, 16, True), (2048, 4, False), (4096, 16, False)):
         q, k = (torch.empty(8, T, heads, 128, device="meta") for heads in (16, G))
-        assert ("flex" in bench.peers(q, k, True)) == there
-
-
-def test_jobs_are_the_records_one_by_one():
-    names = [job.names for job in bench.jobs("cuda")]
-    assert names == [(name,) for name in bench.parts(bench.CUDA)]
-    assert all(0 < job.seconds <= 120 for job in bench.jobs("cuda"))
-    assert [job.names for job in bench.jobs("cpu")] == [(name,) for name in bench.ON_CPU]
+        assert ("flex" in contest.peers(q, k, True)) == there
+        assert "math" in contest.peers(q, k, True)
+    q = torch.empty(1, 8192, 16, 128, device="meta")
+    assert "math" not in contest.peers(q, q, True)
 
 
 def test_rates_count_operations_as_the_papers_do():
     q = torch.empty(2, 8192, 16, 128, device="meta")
-    assert bench.work(q, causal=False) == 4 * 2 * 16 * 8192**2 * 128
-    assert bench.work(q, causal=True) * 2 == bench.work(q, causal=False)
+    assert work(q, causal=False) == 4 * 2 * 16 * 8192**2 * 128
+    assert work(q, causal=True) * 2 == work(q, causal=False)
     (only,) = compared("T = 1", {OURS: [0.5, 0.25]}, 100.0)
     assert only.samples == (200.0, 400.0)
 
@@ -166,7 +162,7 @@ def test_another_version_of_ours_is_timed_and_is_no_peer():
 
 
 def drawn(T=20):
-    return bench.inputs(TINY._replace(tokens=T), T, 16, "cpu")
+    return inputs(T, 32, T, 16, "cpu")
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
@@ -196,12 +192,3 @@ def test_a_peer_that_does_not_run_is_left_out_and_we_are_not(capsys):
     assert capsys.readouterr().err == "peer does not run here: no such chip\n"
     with pytest.raises(RuntimeError, match="no such chip"):
         accepted({OURS: absent}, tuple(qkv), do, True, "forward")
-
-
-@pytest.mark.gpu
-def test_a_device_clock_times_what_the_device_does():
-    clock = bench.Clock("cuda", warmup=1, repeats=5)
-    x, y = (torch.zeros(n, device="cuda") for n in (2**28, 2**20))
-    times = clock.samples({"much": lambda: x.add_(1), "little": lambda: y.add_(1)})
-    assert len(times["much"]) == len(times["little"]) == 5
-    assert median(times["much"]) > 10 * median(times["little"]) > 0

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from weft import cli
-from weft.bench import goals, jobs
+from weft.bench import goals, jobs, record
 from weft.bench.goals import GOALS, Goal, reached, verdict
-from weft.bench.jobs import Job, carry_out, chosen
+from weft.bench.jobs import BenchJob, BenchRun, carry_out, chosen, silent
 from weft.bench.record import Record, Result, read_all
 
 
@@ -22,19 +22,18 @@ def made(name: str, *results: Result, chip: str = "h200", topic: str = "none") -
     )  # fmt: skip
 
 
-def job(*names: str, error: Exception | None = None) -> Job:
-    def make(progress):
-        for i, name in enumerate(names):
-            progress(i, len(names), name)
-            yield made(name)
-        if error:
-            raise error
+def job(name: str, error: Exception | None = None, on: tuple[str, ...] = ("cpu",)) -> BenchJob:
+    def measure(run):
+        for what in run.each((1, 2)):
+            if error and what == 2:
+                raise error
+        return f"Made up on {run.device}", [Result.of("step", "weft", "s", [1.0])]
 
-    return Job(names, make, 1.0)
+    return BenchJob(name, measure, on, 1.0)
 
 
-def silent(*_):
-    pass
+def done(some, keep=lambda _: None, progress=silent, **how):
+    return carry_out(some, "cpu", keep, progress, **how)
 
 
 def ticking(step: float = 1.0):
@@ -54,30 +53,25 @@ def test_records_are_kept_one_by_one_and_progress_only_grows():
     def keep(record):
         kept.append((record.name, len(told)))
 
-    outcome = carry_out([job("a", "b"), job("c")], keep, lambda *what: told.append(what))
-    assert outcome == ([], {}) and [name for name, _ in kept] == ["a", "b", "c"]
+    assert done([job("a"), job("b")], keep, lambda *what: told.append(what)) == ([], {})
+    assert kept == [("a", 3), ("b", 6)]  # b was not begun when a was kept
     shares = [done / total for done, total, _ in told]
-    assert shares == sorted(shares) and shares[-1] < 1
-    assert [seen for _, seen in kept] == [2, 3, 5]  # b was not begun when a was kept
+    assert shares == sorted(shares) == [0, 0, 0.25, 0.5, 0.5, 0.75]
 
 
-@pytest.mark.parametrize(("seconds", "begun"), [(0.5, ""), (2, "a"), (3, "abc"), (9, "abcd")])
+@pytest.mark.parametrize(("seconds", "begun"), [(0.5, ""), (2, "a"), (3, "ab"), (9, "abc")])
 def test_nothing_is_begun_when_the_time_is_over(seconds, begun):
     kept = []
-    some = [job("a"), job("b", "c"), job("d")]
-    outcome = carry_out(some, lambda r: kept.append(r.name), silent, seconds, ticking())
-    assert kept == list(begun) and kept + outcome.left == ["a", "b", "c", "d"]
+    some = [job("a"), job("b"), job("c")]
+    outcome = done(some, lambda r: kept.append(r.name), seconds=seconds, clock=ticking())
+    assert kept == list(begun) and kept + outcome.left == ["a", "b", "c"]
 
 
 def test_a_job_that_fails_takes_no_other_with_it(capsys):
     kept = []
-    some = [
-        job("a", error=AssertionError("a is wrong")),
-        job("b", error=ValueError("no b")),
-        job("c"),
-    ]
-    outcome = carry_out(some, lambda r: kept.append(r.name), silent)
-    assert kept == ["a", "b", "c"] and outcome.left == []
+    some = [job("a", AssertionError("a is wrong")), job("b", ValueError("no b")), job("c")]
+    outcome = done(some, lambda r: kept.append(r.name))
+    assert kept == ["c"] and outcome.left == []
     assert {name: str(error) for name, error in outcome.failed.items()} == {
         "a": "a is wrong", "b": "no b",
     }  # fmt: skip
@@ -91,26 +85,47 @@ def test_a_device_that_does_not_answer_any_more_ends_it(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lost)
-    outcome = carry_out([job("a", error=ValueError("bad")), job("b"), job("c")], silent, silent)
+    outcome = done([job("a", ValueError("bad")), job("b"), job("c")])
     assert outcome.left == ["b", "c"] and list(outcome.failed) == ["a"]
 
 
-def test_records_can_be_chosen_by_name():
-    found = [job("a", "b"), job("c")]
-    assert chosen(found, []) == found
-    (only,) = chosen(found, ["b"])
-    assert only.names == ("b",) and [r.name for r in only.make(silent)] == ["b"]
-    with pytest.raises(ValueError, match="unknown record 'x': choose from a, b, c"):
-        chosen(found, ["c", "x"])
+def test_a_record_says_what_made_it_and_where(monkeypatch):
+    monkeypatch.setattr(record, "machine", lambda device: {"chip": device})
+    both = job("some-thing", on=("cpu", "cuda"))._replace(tools=lambda: {"tool": "1.2"})
+    cases = (both, "cuda", "cuda"), (both, "cpu", "cpu"), (job("a"), "cuda", "cpu")
+    for one, device, chip in cases:
+        made = one.record(BenchRun(device))
+        assert (made.chip, made.title) == (chip, f"Made up on {chip}")
+        assert (made.topic, made.command) == (one.name.partition("-")[0], f"weft bench {one.name}")
+        assert made.versions.get("tool") == ("1.2" if one is both else None)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_every_topic_names_its_records_once(device):
+def test_every_topic_has_records_each_of_one_name(device):
     found = {topic: jobs.jobs(topic, device) for topic in jobs.topics()}
     assert {"attention", "hopper", "decode", "precision", "roofline", "zero"} <= found.keys()
-    for topic, some in found.items():
-        names = [name for one in some for name in one.names]
-        assert len(names) == len(set(names)) and (names or (topic, device) == ("hopper", "cpu"))
+    assert all(found.values())
+    everything = [job.name for topic in found for job in jobs.jobs(topic)]
+    assert len(everything) == len(set(everything))
+
+
+def test_beside_a_gpu_the_processors_records_are_asked_for_by_name():
+    def names(words, *how):
+        return [job.name for job in chosen(words, *how)]
+
+    assert names(["hopper"], (), "cpu") == ["hopper-rmse"] != names(["hopper"], (), "cuda")[-1:]
+    assert names(["zero"], (), "cuda") == ["zero-step", "zero-peak"]
+    assert names(["zero"], (), "cpu") == ["zero-step", "zero-peak", "zero-bytes"]
+    assert names(["pipeline"], (), "cuda") == names(["pipeline"], (), "cpu")
+    assert names(["hopper"], ["hopper-rmse"], "cuda") == ["hopper-rmse"]
+
+
+@pytest.mark.parametrize("word", [
+    "decode_kernel", "hopper_rmse", "offload_disk", "pipeline_search", "zero_bytes", "decode-code",
+])  # fmt: skip
+def test_a_records_name_is_as_good_as_a_topic(word):
+    (found,) = chosen([word])
+    assert found.name == word.replace("_", "-")
 
 
 # --- on the command line --------------------------------------------------------------------------
@@ -119,18 +134,22 @@ def test_every_topic_names_its_records_once(device):
 @pytest.fixture
 def topics(monkeypatch):
     """Two topics in place of all that there are."""
-    found = {"one": [job("a"), job("b")], "two": [job("c", error=ValueError("no chip\nmore"))]}
+    found = {
+        "one": [job("a"), job("b")],
+        "two": [job("c", ValueError("no chip\nmore")), job("d", ValueError("no chip\nless"))],
+        "chip": [job("chip-a", on=("cuda",)), job("chip-b")],
+    }
     monkeypatch.setattr(jobs, "topics", lambda: list(found))
-    modules = {f"weft.bench.{name}": SimpleNamespace(jobs=lambda _, some=some: some)
-               for name, some in found.items()}  # fmt: skip
+    monkeypatch.setattr(jobs, "here", lambda: "cpu")
+    modules = {f"weft.bench.{name}": SimpleNamespace(JOBS=some) for name, some in found.items()}
     monkeypatch.setattr("importlib.import_module", modules.__getitem__)
 
 
 def test_several_topics_are_measured_and_what_failed_is_said_last(topics, tmp_path, capsys):
     assert cli.main(["bench", "one", "two", "--out", str(tmp_path)]) == 2
-    assert [record.name for record in read_all(tmp_path)] == ["a", "b", "c"]
+    assert [record.name for record in read_all(tmp_path)] == ["a", "b"]
     shown = capsys.readouterr()
-    assert shown.err == "weft bench: c: no chip\n" and "left out" not in shown.out
+    assert shown.err == "weft bench: c, d: no chip\n" and "left out" not in shown.out
 
 
 def test_one_record_may_be_asked_for(topics, tmp_path, capsys):
@@ -138,30 +157,37 @@ def test_one_record_may_be_asked_for(topics, tmp_path, capsys):
     assert [record.name for record in read_all(tmp_path)] == ["b"]
     assert cli.main(["bench", "one", "--only", "c"]) == 2
     assert "unknown record 'c': choose from a, b" in capsys.readouterr().err
+    assert cli.main(["bench", "chip_b", "--out", str(tmp_path)]) == 0
+    assert [record.name for record in read_all(tmp_path)] == ["b", "chip-b"]
 
 
 def test_the_commit_can_be_told_where_git_cannot(topics, tmp_path, monkeypatch):
-    unknown = replace(made("a"), commit="unknown")
-    monkeypatch.setattr(jobs, "jobs", lambda _: [Job(("a", "b"), lambda _: [unknown, made("b")])])
+    monkeypatch.setattr(record, "commit", lambda: "unknown")
     assert cli.main(["bench", "one", "--commit", "abc", "--out", str(tmp_path)]) == 0
-    assert [record.commit for record in read_all(tmp_path)] == ["abc", "0123456789ab"]
+    monkeypatch.setattr(record, "commit", lambda: "0123456789ab")
+    assert cli.main(["bench", "chip", "--commit", "abc", "--out", str(tmp_path)]) == 0
+    assert [record.commit for record in read_all(tmp_path)] == ["abc", "abc", "0123456789ab"]
 
 
 def test_what_there_was_no_time_for_is_said(topics, tmp_path, capsys):
     assert cli.main(["bench", "one", "two", "--seconds", "0"]) == 0
-    assert capsys.readouterr().out == "left out: a,b,c\n"
+    assert capsys.readouterr().out == "left out: a,b,c,d\n"
 
 
 def test_records_are_listed_and_a_topic_must_be_one(topics, capsys):
-    assert cli.main(["bench", "--list"]) == 0
+    assert cli.main(["bench", "--list", "one", "chip"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    assert rows == [["one", "a", "1"], ["one", "b", "1"], ["two", "c", "1"]]
+    cpu = [["one", "a", "cpu", "1"], ["one", "b", "cpu", "1"]]
+    assert rows == [*cpu, ["chip", "chip-a", "cuda", "1"], ["chip", "chip-b", "cpu", "1"]]
+    assert cli.main(["bench", "--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 7
     for arguments, said in (
         (["bench"], "no topic is named"),
         (["bench", "x"], "unknown topic 'x'"),
+        (["bench", "chip-x"], "unknown topic 'chip-x'"),
     ):
         assert cli.main(arguments) == 2
-        assert f"{said}: choose from one, two" in capsys.readouterr().err.replace(" is", " is")
+        assert f"{said}: choose from one, two, chip" in capsys.readouterr().err
 
 
 # --- the goals ------------------------------------------------------------------------------------
@@ -179,14 +205,15 @@ GOAL = Goal("Triton forward", "attention-forward-128", goals.LONG, 0.65)
 
 
 def test_every_goal_is_of_a_record_that_a_gpu_makes():
-    names = {n for topic in jobs.topics() for one in jobs.jobs(topic, "cuda") for n in one.names}
-    assert {goal.record for goal in GOALS} <= names
-    from weft.bench import attention, decode_kernel, precision
+    from weft.bench import precision
+    from weft.bench.attention.on_gpu import FULL
+    from weft.bench.decode import kernel
 
-    sizes = {str(case) for case in decode_kernel.FULL.cases} | {n for n, _ in precision.FULL.models}
-    sizes |= {f"causal, T = {length}" for length in attention.CUDA.lengths}
+    names = {one.name for topic in jobs.topics() for one in jobs.jobs(topic, "cuda")}
+    assert {goal.record for goal in GOALS} <= names
+    sizes = {str(case) for case in kernel.FULL.cases} | precision.ON_GPU.keys()
+    sizes |= {f"causal, T = {length}" for length in FULL.lengths}
     assert {goal.size for goal in GOALS} <= sizes
-    assert attention.parts(attention.CUDA).keys() >= {"attention-forward-128"}
 
 
 def test_a_share_is_the_median_over_rounds_beside_the_best():

@@ -242,17 +242,18 @@ def test_run_hands_its_arguments_on(monkeypatch):
 
 
 def test_bench_prints_a_table_and_writes_the_records(tmp_path, monkeypatch, capsys):
-    from weft.bench.record import Record, Result, read
+    from weft.bench.jobs import BenchJob
+    from weft.bench.record import Result, read
 
     results = [Result.of("step", "weft", "s", [0.3, 0.1, 0.2])]
-    record = Record.here("tiny", "A tiny benchmark", "pipeline", "weft bench", results)
-    module = SimpleNamespace(bench=lambda progress: [record])
-    monkeypatch.setattr("importlib.import_module", lambda name: module)
+    job = BenchJob("tiny", lambda run: ("A tiny benchmark", results))
+    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(JOBS=[job]))
     assert cli.main(["bench", "pipeline", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "step  weft  200 ms  100 ms – 300 ms        3" in shown
     assert f"written: {tmp_path / 'tiny.cpu.json'}" in shown
-    assert read(tmp_path / "tiny.cpu.json") == record
+    record = read(tmp_path / "tiny.cpu.json")
+    assert (record.title, record.results) == ("A tiny benchmark", tuple(results))
 
 
 @pytest.mark.parametrize(("score", "code"), [(20, 0), (19, 1)])
@@ -297,6 +298,8 @@ def test_grade_prints_the_result_and_writes_reports(tmp_path, monkeypatch, capsy
 def test_a_place_that_cannot_be_written_is_found_out_before_the_work(
     arguments, complaint, tmp_path, monkeypatch, capsys
 ):
+    from weft.bench.jobs import BenchJob
+
     def work(*_, **__):
         pytest.fail("the work was done first")
 
@@ -308,7 +311,8 @@ def test_a_place_that_cannot_be_written_is_found_out_before_the_work(
     monkeypatch.setattr("weft.grade.check", work, raising=False)
     monkeypatch.setattr("weft.plan.simulate.simulate", work)
     monkeypatch.setattr("weft.plan.pipeline.search.find.search", work)
-    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(bench=work))
+    jobs = [BenchJob("tiny", work)]
+    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(JOBS=jobs))
     assert cli.main(arguments) == 2
     assert complaint in capsys.readouterr().err
 

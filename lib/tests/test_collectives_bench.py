@@ -6,14 +6,14 @@ import namespaces
 import pytest
 
 from weft.bench import collectives as bench
-from weft.bench.collectives import OPS, OURS, RATIO, THEIRS, Sizes
+from weft.bench.collectives import JOBS, OPS, OURS, THEIRS, WireSizes
+from weft.bench.jobs import BenchRun
 
 
 @pytest.fixture(scope="module")
 def records():
     namespaces.require()
-    found = bench.bench(lambda *what: None, Sizes(2**20, 10**9, 0, 3))
-    return {record.name: record for record in found}
+    return {job.name: job.record(BenchRun(), sizes=WireSizes(2**20, 10**9, 0, 3)) for job in JOBS}
 
 
 def test_both_were_timed_as_often(records):
@@ -23,7 +23,7 @@ def test_both_were_timed_as_often(records):
         ours, theirs = (record.result(op, who).samples for who in (OURS, THEIRS))
         assert len(ours) == len(theirs) == 3 and min(*ours, *theirs) > 0
         ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
-        assert record.result(op, RATIO).value == ratio
+        assert record.result(op, f"{OURS} / {THEIRS}").value == ratio
         # No wire carries more than its rate, but the bucket's burst and latency are in it too.
         assert record.result(op, "formula").value > 0
 
@@ -47,4 +47,4 @@ def test_without_networks_the_error_says_so(monkeypatch):
     monkeypatch.setattr(bench, "NODES", "echo no networks here >&2; exit 3")
     namespaces.require()
     with pytest.raises(RuntimeError, match="two nodes could not be made or failed: no networks"):
-        bench.bench(lambda *what: None, Sizes(2**17, 10**9, 0, 1))
+        bench.across(WireSizes(2**17, 10**9, 0, 1))

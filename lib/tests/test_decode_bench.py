@@ -5,54 +5,53 @@ from statistics import median
 import pytest
 import torch
 
-from weft.bench import decode, decode_kernel
-from weft.bench.decode import BLOCKS, NOTHING, ROWS, Rows, prefill_row, step_rows
-from weft.bench.decode_kernel import COPY, FIRST, OURS, Cache, Case
+from weft.bench.clock import OneDevice
+from weft.bench.decode import generation, kernel
+from weft.bench.decode.generation import BLOCKS, GENERATION, NOTHING, ROWS, GenerationSizes
+from weft.bench.decode.kernel import COPY, FIRST, KERNEL, OURS, Cache, CacheRead, ReadSizes
+from weft.bench.decode.queue import MEMORY, QueueSizes
+from weft.bench.decode.rows import RowCache, prefill_row, step_rows
+from weft.bench.jobs import BenchRun
 from weft.nn.decode import Decoder, DecoderConfig, PagedCache, generate
 from weft.plan.decode.blocks import CacheFull
 
-SMALL = decode.Sizes(
+SMALL = GenerationSizes(
     config=DecoderConfig(layers=2, width=16, heads=4, kv_heads=2, vocab=19, seq=12),
     batch=3,
     contexts=(5, 12),
     block=4,
-    queue=DecoderConfig(layers=1, width=16, heads=4, kv_heads=1, vocab=19, seq=24),
+)
+QUEUE = QueueSizes(
+    config=DecoderConfig(layers=1, width=16, heads=4, kv_heads=1, vocab=19, seq=24),
     asked=9,
     prompt=4,
     output=6,
     slots=72,
-    warmup=1,
-    repeats=3,
+    block=4,
 )
-TINY = decode_kernel.Sizes(
-    cases=(Case(2, 40, 4, 2), Case(1, 9, 2, 2), Case(3, 33, 4, 1, ragged=True)),
+TINY = ReadSizes(
+    cases=(CacheRead(2, 40, 4, 2), CacheRead(1, 9, 2, 2), CacheRead(3, 33, 4, 1, ragged=True)),
     K=16,
     block=8,
     dtype=torch.float32,
     copied=4096,
-    warmup=0,
-    repeats=2,
-    least=1e-9,
-    device="cpu",
 )
 
 
 @pytest.fixture(scope="module")
-def told():
-    return []
+def records():
+    made = {}
+    for job, sizes in ((GENERATION, SMALL), (MEMORY, QUEUE)):
+        told = []
+        run = BenchRun("cpu", lambda *what, told=told: told.append(what), OneDevice("cpu", 1, 3))
+        made[job.name] = job.record(run, sizes=sizes)
+        assert [done for done, *_ in told] == [0, 1] and {of for _, of, _ in told} == {2}
+    return made
 
 
-@pytest.fixture(scope="module")
-def records(told):
-    made = decode.bench(lambda *what: told.append(what), SMALL, "cpu")
-    return {record.name: record for record in made}
-
-
-def test_there_is_a_record_for_each_question(records, told):
+def test_there_is_a_record_for_each_question(records):
     assert list(records) == ["decode-generation", "decode-memory"]
     assert {record.topic for record in records.values()} == {"decode"}
-    shares = [done / total for done, total, _ in told]
-    assert shares == sorted(shares) and 0 <= shares[0] < shares[-1] < 1
 
 
 def test_every_way_was_timed_as_often(records):
@@ -80,9 +79,9 @@ def test_what_was_counted_is_what_was_simulated(records):
 
 def test_rows_make_the_tokens_that_blocks_make():
     torch.manual_seed(3)
-    model = Decoder(SMALL.queue).double()
+    model = Decoder(QUEUE.config).double()
     prompts, counts = [[1, 2, 3], [4], [5, 6]], [4, 9, 3]
-    rows = Rows(model, 2, 24)
+    rows = RowCache(model, 2, 24)
     with torch.no_grad():
         made = generate(model, rows, prompts, counts, prefill=prefill_row, step=step_rows)
     assert made == generate(model, PagedCache(model, 12, 4), prompts, counts)
@@ -94,10 +93,10 @@ def test_rows_make_the_tokens_that_blocks_make():
 
 def test_other_scores_stop_the_benchmark():
     scores = {NOTHING: torch.zeros(2, 3), ROWS: torch.zeros(2, 3), BLOCKS: torch.zeros(2, 3)}
-    decode._demand_equal(scores)
+    generation.demand_equal(scores)
     scores[BLOCKS][1, 2] = 0.1
     with pytest.raises(AssertionError, match="blocks gives other scores"):
-        decode._demand_equal(scores)
+        generation.demand_equal(scores)
 
 
 # --- the kernels ----------------------------------------------------------------------------------
@@ -105,8 +104,12 @@ def test_other_scores_stop_the_benchmark():
 
 @pytest.fixture(scope="module")
 def kernels():
-    (record,) = decode_kernel.bench(lambda *_: None, TINY)
-    return record
+    return on_a_cpu()
+
+
+def on_a_cpu():
+    run = BenchRun(given=OneDevice("cpu", 0, 2))
+    return KERNEL._replace(on=("cpu",)).record(run, sizes=TINY)
 
 
 def test_everybody_who_can_was_timed(kernels):
@@ -135,26 +138,24 @@ def test_rates_are_of_one_and_the_same_cache(kernels):
 
 
 def test_bytes_are_those_of_the_tokens():
-    for case, tokens in ((Case(2, 40, 4, 2), 80), (Case(3, 33, 4, 1, True), 4 + 18 + 33)):
-        assert Cache(case, TINY, seed=0).bytes == tokens * 2 * case.G * 16 * 4
+    for case, tokens in ((CacheRead(2, 40, 4, 2), 80), (CacheRead(3, 33, 4, 1, True), 4 + 18 + 33)):
+        assert Cache(case, TINY, "cpu", seed=0).bytes == tokens * 2 * case.G * 16 * 4
 
 
 def test_another_result_stops_the_benchmark(monkeypatch):
-    monkeypatch.setattr(
-        decode_kernel, "per_head", lambda *a: decode_kernel.paged_attention(*a) + 0.1
-    )
+    monkeypatch.setattr(kernel, "per_head", lambda *a: kernel.paged_attention(*a) + 0.1)
     with pytest.raises(AssertionError, match="weft, a program per head gives another result"):
-        decode_kernel.bench(lambda *_: None, TINY)
+        on_a_cpu()
 
 
 def test_without_a_gpu_there_is_nothing_to_time(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="needs a GPU"):
-        decode_kernel.bench(lambda *_: None)
+        KERNEL.record(BenchRun("cuda"))
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_graphs_are_timed():
-    sizes = TINY._replace(device="cuda", dtype=torch.bfloat16, K=64)
-    (record,) = decode_kernel.bench(lambda *_: None, sizes)
+    sizes = TINY._replace(dtype=torch.bfloat16, K=64)
+    record = KERNEL.record(BenchRun("cuda", given=OneDevice("cuda", 0, 2)), sizes=sizes)
     assert record.machine["chip"] != "cpu" and record.result(str(sizes.cases[0]), OURS).value > 0

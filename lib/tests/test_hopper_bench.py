@@ -1,34 +1,21 @@
 """FlashAttention-3's benchmark, small and interpreted: what it measures, not how fast that is."""
 
-import time
 from functools import partial
 from statistics import median
 
 import pytest
 import torch
 
-from weft.bench import attention as bench_attention
-from weft.bench import hopper as bench
-from weft.bench.attention import BEST, OURS, Sizes, accepted
-from weft.bench.hopper import EIGHT, JOBS, ROUNDED, SIXTEEN, VERSIONS, eight_bits, on_gpu
+from weft.bench.attention import OURS, AttentionSizes, accepted, contest, inputs
+from weft.bench.attention.on_gpu import BEST
+from weft.bench.clock import OneDevice
+from weft.bench.hopper import speed as bench
+from weft.bench.hopper.speed import EIGHT, FULL, ROUNDED, SIXTEEN, SPEED, VERSIONS, eight_bits
+from weft.bench.jobs import BenchRun
 from weft.ref.attention.exact import attention as reference
 
-TINY = Sizes((8, 40), widths=(128,), tokens=40, hidden=256, repeats=2, square=32)
-
-
-class Watch:
-    """A clock for a processor: on_gpu runs there too, with interpreted kernels."""
-
-    device = "cpu"
-
-    def samples(self, calls):
-        times = {who: [] for who in calls}
-        for _ in range(TINY.repeats):
-            for who, call in calls.items():
-                start = time.perf_counter()
-                call()
-                times[who].append(time.perf_counter() - start)
-        return times
+TINY = AttentionSizes((8, 40), tokens=40, hidden=256, square=32)
+CLOCK = OneDevice("cpu", 0, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -37,39 +24,35 @@ def on_a_cpu(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def told():
-    return []
-
-
-@pytest.fixture(scope="module")
-def records(told):
+def records():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
-        patch.setattr(bench_attention, "FLEX", ())
-        made = on_gpu(TINY, lambda *what: told.append(what), Watch())
-        return {record.name: record for record in made}
+        patch.setattr(contest, "FLEX", ())
+        some = [job for job in SPEED if not job.name.endswith(("-64", "-256"))]
+        run = BenchRun(given=CLOCK)
+        return {job.name: job._replace(on=("cpu",)).record(run, sizes=TINY) for job in some}
 
 
 NAMES = [f"{kind}, T = {length}" for kind in ("full", "causal") for length in (8, 40)]
 
 
-def test_there_is_a_record_for_each_question(records, told):
-    assert list(records) == [name for name in JOBS if not name.endswith(("-64", "-256"))]
+def test_there_is_a_record_for_each_question(records):
     assert {(r.topic, r.command, r.chip) for r in records.values()} == {
-        ("hopper", "weft bench hopper", "cpu")
+        ("hopper", f"weft bench {name}", "cpu") for name in records
     }
     assert "2 heads of width 128, 40 tokens" in records["hopper-forward-128"].title
-    shares = [done / total for done, total, _ in told]
-    assert shares == sorted(shares) and 0 <= shares[0] < shares[-1] < 1
 
 
 def test_every_width_of_the_full_size_has_a_forward_a_backward_and_eight_bits():
-    assert bench.SIZES.lengths == (512, 1024, 2048, 4096, 8192, 16384, 32768)
-    for width in bench.SIZES.widths:
-        assert {f"hopper-{what}-{width}" for what in ("forward", "backward", "fp8")} <= JOBS.keys()
-    assert {job.width for job in JOBS.values()} == {64, 128, 256} == set(bench.SIZES.widths)
-    for name, job in JOBS.items():
-        assert not name[-1].isdigit() or name.endswith(f"-{job.width}")
+    assert FULL.lengths == (512, 1024, 2048, 4096, 8192, 16384, 32768)
+    names = {job.name for job in SPEED}
+    for width in (64, 128, 256):
+        assert {f"hopper-{what}-{width}" for what in ("forward", "backward", "fp8")} <= names
+    for job in SPEED:
+        title, _ = job.measure(BenchRun(given=CLOCK), sizes=TINY._replace(lengths=()))
+        width = job.name.rpartition("-")[2]
+        assert not width.isdigit() or f"heads of width {width}" in title
+        assert 0 < job.seconds <= 120 and job.on == ("cuda",)
 
 
 def test_ceilings_are_a_copy_and_two_products(records):
@@ -112,14 +95,14 @@ def test_eight_bits_that_are_wrong_stop_the_benchmark(monkeypatch):
         bench.fp8, "attend", lambda *given: (right(*given)[0] * 1.1, right(*given)[1])
     )
     with pytest.raises(AssertionError, match=r"FP8 is wrong by .* forward"):
-        eight_bits(Watch(), TINY._replace(lengths=(40,)), 128)
+        eight_bits(CLOCK, TINY._replace(lengths=(40,)), 128)
 
 
 def test_our_own_may_not_be_left_out():
     def absent(*_):
         raise RuntimeError("no such chip")
 
-    *qkv, do = bench_attention.inputs(TINY, 8, 128, "cpu")
+    *qkv, do = inputs(40, 256, 8, 128, "cpu")
     faces = {"right": partial(reference, causal=True), "absent": absent}
     assert list(accepted(faces, qkv, do, True, "forward", ours=["right"])) == ["right"]
     with pytest.raises(RuntimeError, match="no such chip"):
@@ -132,20 +115,14 @@ def test_groups_are_those_that_divide_the_heads(records):
         assert names == {f"G = 1, T = {length}" for length in (8, 40)}  # of two heads
 
 
-def test_jobs_are_the_records_one_by_one():
-    found = bench.jobs("cuda")
-    assert [job.names for job in found] == [(name,) for name in JOBS] and bench.jobs("cpu") == []
-    assert all(0 < job.seconds <= 120 for job in found)
-
-
 def test_without_a_hopper_gpu_there_is_nothing_to_time(monkeypatch):
+    run = BenchRun("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="this needs a Hopper GPU: torch sees no CUDA device"):
-        bench.bench(print)
-    with pytest.raises(ValueError, match="this needs a Hopper GPU: torch sees no CUDA device"):
-        bench.jobs()
+    for job in SPEED:
+        with pytest.raises(ValueError, match="this needs a Hopper GPU: torch sees no CUDA device"):
+            job.record(run)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A100")
     with pytest.raises(ValueError, match=r"of compute capability 9\.0: A100 has 8\.0"):
-        bench.bench(print)
+        SPEED[0].record(run)

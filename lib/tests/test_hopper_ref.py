@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.bench.hopper_rmse import outliers, rmse
+from weft.bench.hopper.rmse import outliers, rmse
 from weft.plan.hopper.schedule import KERNEL_TILES, Tile
 from weft.ref import hopper
 from weft.ref.attention.exact import attention

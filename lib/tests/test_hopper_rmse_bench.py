@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.bench import hopper_rmse
-from weft.bench.hopper_rmse import PAPER, Sizes, errors
+from weft.bench.hopper.rmse import ACCURACY, PAPER, SampleSizes, errors
+from weft.bench.jobs import BenchRun
 from weft.bench.record import read
 
 BOOK = Path(__file__).parents[2] / "book" / "measured"
@@ -13,7 +13,7 @@ BOOK = Path(__file__).parents[2] / "book" / "measured"
 
 def test_the_papers_errors_small():
     """The order of the rows of table 3, and about their ratios, at an eighth of its length."""
-    found = errors(Sizes(T=128, S=1024, heads=2), seed=3)
+    found = errors(SampleSizes(T=128, S=1024, heads=2), seed=3)
     fp16, flash16, fp8, flash8, tensor8, coherent8 = (found[name] for name in PAPER)
     assert 1.2 < fp16 / flash16 < 3
     assert 1.2 < fp8 / flash8 < 4
@@ -24,8 +24,8 @@ def test_the_papers_errors_small():
 
 def test_the_record_has_a_sample_of_each_row_for_each_batch_beside_the_papers():
     told = []
-    sizes = Sizes(T=8, S=64, K=16, heads=1, samples=3)
-    (record,) = hopper_rmse.bench(lambda *step: told.append(step), sizes)
+    sizes = SampleSizes(T=8, S=64, K=16, heads=1, samples=3)
+    record = ACCURACY.record(BenchRun(progress=lambda *step: told.append(step)), sizes=sizes)
     assert (record.name, record.topic, len(told)) == ("hopper-rmse", "hopper", 3)
     for name, value in PAPER.items():
         assert record.result(name, "paper").value == value

@@ -39,8 +39,7 @@ SHARED = {  # layers whose entries are topics -> what else they hold, which seve
     "kernels": {"code", "gluon", "interpret"},
     "nn": {"transformer"},
     "run": {"files", "train", "world"},
-    "bench": {"goals", "jobs", "machine_code", "record"}
-    | {"decode_kernel", "hopper_rmse", "offload_disk", "pipeline_search", "zero_bytes"},
+    "bench": {"clock", "goals", "jobs", "machine_code", "record"},
 }
 OUTSIDE = {  # layer -> what it may import from outside weft and the standard library; else anything
     "process": set(),

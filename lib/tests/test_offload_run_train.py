@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from weft import cli
-from weft.bench import offload, offload_disk
+from weft.bench.clock import OneDevice
+from weft.bench.jobs import BenchRun
+from weft.bench.offload import JOBS, disk, training
+from weft.bench.offload.step import StepSizes
 from weft.nn.transformer import Config
 from weft.run.train.offload import main, resident
 from weft.run.train.text import read_text
@@ -111,13 +114,8 @@ def test_resident_memory_is_seen():
 # --- the benchmarks -------------------------------------------------------------------------------
 
 
-def silent(*what):
-    """No progress is shown."""
-
-
 def test_streaming_is_timed_for_all_in_turns():
-    files = offload_disk.Files(files=3, size=2**22, repeats=2)
-    (record,) = offload_disk.bench(silent, files)
+    record = disk.DISK.record(BenchRun(), sizes=disk.StreamedFiles(files=3, size=2**22, repeats=2))
     who = {(r.name, r.who) for r in record.results}
     for what in ("write", "read"):
         assert {(what, "weft"), (what, "direct I/O"), (what, "mmap")} <= who
@@ -133,24 +131,26 @@ def test_the_other_records_have_their_results(monkeypatch):
             assert main(arguments) == 0
         return said.getvalue()
 
-    monkeypatch.setattr(offload, "_trained", here)  # processes of their own would take seconds
-    sizes = offload.Sizes(
-        streamed=offload_disk.Files(2, 2**22, 1), repeats=2, piece=2**12, pieces=5, rate=2e7,
-        shares=(1.0,), steps=2, flat=(2**12,), training=(*SMALL[:-2], "--steps", "2"), budget=1,
-        room=2**26,
-    )  # fmt: skip
-    records = {record.name: record for record in offload.bench(silent, sizes)}
-    assert set(records) == {"offload-disk", "offload-step", "offload-adam", "offload-training"}
+    monkeypatch.setattr(training, "trained", here)  # processes of their own would take seconds
+    how = {
+        "offload-disk": {"sizes": disk.StreamedFiles(2, 2**22, 1)},
+        "offload-step": {"sizes": StepSizes(2**12, 5, rate=2e7, shares=(1.0,), steps=2)},
+        "offload-adam": {"flat": (2**12,)},
+        "offload-training": {"options": (*SMALL[:-2], "--steps", "2"), "budget": 1, "room": 2**26},
+    }
+    run = BenchRun(given=OneDevice("cpu", 1, 2))
+    records = {job.name: job.record(run, **how.pop(job.name)) for job in JOBS}
+    assert how == {}
     step = records["offload-step"]
     ours, slow = (step.result("computing 1 of moving", r) for r in ("weft", "one after the other"))
     assert len(ours.samples) == 2 and 0.9 < ours.value < slow.value
     assert records["offload-adam"].result("4096 numbers", "fused").value > 0
-    training = records["offload-training"]
-    assert training.result("losses apart").value == pytest.approx(0, abs=1e-5)
-    states, held = training.result("states", "weft"), training.result("held", "weft")
+    trained = records["offload-training"]
+    assert trained.result("losses apart").value == pytest.approx(0, abs=1e-5)
+    states, held = trained.result("states", "weft"), trained.result("held", "weft")
     assert states.value > 2**20 >= held.value
 
 
 def test_a_disk_without_room_is_told():
-    with pytest.raises(RuntimeError, match="no disk here has"), offload_disk.disk(2**60):
+    with pytest.raises(RuntimeError, match="no disk here has"), disk.a_disk(2**60):
         pass

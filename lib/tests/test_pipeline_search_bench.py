@@ -1,13 +1,11 @@
 """The record of the schedule search."""
 
-from weft.bench import pipeline_search
+from weft.bench.pipeline import search
 from weft.plan.pipeline.published import PROFILES
 
 
 def test_rates_stand_beside_the_papers_and_above_the_bound():
-    row = {
-        (r.name.partition(", ")[2], r.who): r.value for r in pipeline_search.searched(PROFILES[0])
-    }
+    row = {(r.name.partition(", ")[2], r.who): r.value for r in search.searched(PROFILES[0])}
     assert row["p whole", "paper"] == PROFILES[0].zb_1p
     assert row["2p kept", "paper"] == PROFILES[0].zb_2p
     assert ("2p whole", "paper") not in row

@@ -6,36 +6,33 @@ import pytest
 import torch
 
 from weft.bench import precision
-from weft.bench.precision import COPY, EACH, FIRST, FUSED, MIXED, OURS, SAID, Sizes, optimizers
+from weft.bench.clock import OneDevice
+from weft.bench.jobs import BenchRun
+from weft.bench.precision import COPY, EACH, FIRST, FUSED, JOBS, MIXED, OURS, SAID, optimizers
 from weft.nn.precision import WAYS, Task, distance, train
 from weft.plan.precision.state import RECIPES
 
-SMALL = Sizes(
-    tasks=(Task(width=6, batch=5, steps=3),),
-    seeds=2,
-    models=(("two", (5, 100)), ("one", (33,))),
-    warmup=1,
-    repeats=3,
-    least=1e-9,
-)
+MODELS = {"two": (5, 100), "one": (33,)}
+SMALL = {
+    "precision-training": {"tasks": (Task(width=6, batch=5, steps=3),), "seeds": 2},
+    "precision-adam": {"models": MODELS},
+}
 
 
 @pytest.fixture(scope="module")
-def told():
-    return []
+def records():
+    made = {}
+    for job in JOBS:
+        told = []
+        run = BenchRun("cpu", lambda *what, told=told: told.append(what), OneDevice("cpu", 1, 3))
+        made[job.name] = job.record(run, **SMALL[job.name])
+        assert [done for done, *_ in told] == list(range(told[0][1])) and len(told) > 1
+    return made
 
 
-@pytest.fixture(scope="module")
-def records(told):
-    made = precision.bench(lambda *what: told.append(what), SMALL, "cpu")
-    return {record.name: record for record in made}
-
-
-def test_there_is_a_record_for_each_question(records, told):
+def test_there_is_a_record_for_each_question(records):
     assert list(records) == ["precision-training", "precision-adam"]
     assert {(record.topic, record.chip) for record in records.values()} == {("precision", "cpu")}
-    shares = [done / total for done, total, _ in told]
-    assert shares == sorted(shares) and 0 <= shares[0] < shares[-1] < 1
 
 
 def test_every_way_is_compared_with_fp32_of_its_own_seed(records):
@@ -53,7 +50,7 @@ def test_every_way_is_compared_with_fp32_of_its_own_seed(records):
 
 def test_rates_are_bytes_over_time_and_ratios_of_one_round(records):
     record = records["precision-adam"]
-    for name, _ in SMALL.models:
+    for name in MODELS:
         rates = {who: record.result(name, who).samples for who in (SAID, FUSED, COPY)}
         assert all(len(samples) == 3 and min(samples) > 0 for samples in rates.values())
         for other in (COPY, FUSED):
@@ -63,8 +60,9 @@ def test_rates_are_bytes_over_time_and_ratios_of_one_round(records):
 
 def test_the_bytes_are_those_of_the_plan(monkeypatch):
     """With a clock by which every call takes a second, a rate is the bytes."""
-    monkeypatch.setattr(precision, "_seconds", lambda *_: 1.0)
-    results = precision.stepping(SMALL, "cpu", lambda *_: None)
+    clock = OneDevice("cpu", 0, 1)
+    monkeypatch.setattr(clock, "begin", lambda call, times: lambda: 1.0)
+    _, results = precision.stepping(BenchRun(given=clock), MODELS)
     rates = {(r.name, r.who): r.value for r in results if r.unit == "B/s"}
     assert rates["two", SAID] == 105 * MIXED.moved and MIXED.moved == 28
     assert rates["two", FUSED] == 105 * RECIPES["fp32"].moved

@@ -7,13 +7,26 @@ import torch
 from torch.testing import assert_close
 
 from weft.bench import roofline as bench
+from weft.bench.clock import OneDevice
+from weft.bench.jobs import BenchRun
 from weft.bench.record import read
-from weft.bench.roofline import BYTES, CPU, CUDA, LIMIT, MAKERS, REACHED, ROOF, Job, Sizes
+from weft.bench.roofline import (
+    BYTES,
+    CPU,
+    CUDA,
+    JOBS,
+    LIMIT,
+    MAKERS,
+    REACHED,
+    ROOF,
+    RoofSizes,
+    Workload,
+)
 from weft.draw.roofline import of_record, svg, text
 from weft.plan.hardware import from_record, size_of
 from weft.plan.roofline.work import Work, operation
 
-SMALL = Sizes(
+SMALL = RoofSizes(
     stream=4096,
     squares=(8, 24),
     dtypes=("fp64", "fp32", "fp8"),
@@ -28,9 +41,6 @@ SMALL = Sizes(
         "flash 7 11 2 8",
         "3*decode 11 6 2 8",
     ),
-    warmup=1,
-    repeats=3,
-    least=0.0,
 )
 SQUARES = [f"fp32 matmul {n} {n} {n}" for n in SMALL.squares]
 
@@ -42,8 +52,8 @@ def told():
 
 @pytest.fixture(scope="module")
 def record(told):
-    (made,) = bench.bench(lambda *what: told.append(what), SMALL, "cpu")
-    return made
+    run = BenchRun("cpu", lambda *what: told.append(what), OneDevice("cpu", 1, 3))
+    return JOBS[0].record(run, sizes=SMALL)
 
 
 def test_the_roof_is_measured_for_every_dtype_that_runs(record, told):
@@ -100,9 +110,10 @@ def test_a_record_can_be_drawn(record, tmp_path):
 
 
 def test_the_roof_is_by_medians_and_every_limit_by_its_own_round():
-    squares = [Job(f"square matmul {n} {n} {n}", "fp32", Work(12, 3), None) for n in (1, 2)]
-    jobs = [Job("copy", "fp32", Work(0, 8), None), Job("triad", "fp32", Work(2, 12), None)]
-    jobs += [*squares, Job("dot 2", "fp32", Work(4, 8), None)]
+    squares = [Workload(f"square matmul {n} {n} {n}", "fp32", Work(12, 3), None) for n in (1, 2)]
+    streams = (("copy", Work(0, 8)), ("triad", Work(2, 12)))
+    jobs = [Workload(name, "fp32", work, None) for name, work in streams]
+    jobs += [*squares, Workload("dot 2", "fp32", Work(4, 8), None)]
     samples = [[1.0, 2.0, 4.0], [6.0, 2.0, 1.5], [1.0, 2.0, 3.0], [2.4, 2.4, 2.4], [1.0, 2.0, 4.0]]
     found = {(r.name, r.who): r for r in bench.results(jobs, samples, SMALL)}
     assert found["copy", ROOF].samples == (8, 4, 2) and found["triad", ROOF].samples == (2, 6, 8)
@@ -113,7 +124,7 @@ def test_the_roof_is_by_medians_and_every_limit_by_its_own_round():
 
 
 def test_streams_are_counted_as_they_run():
-    jobs = {job.name: job for job in bench.prepared(SMALL, "cpu")}
+    jobs = {job.name: job for job in bench.prepared(SMALL, OneDevice("cpu", 0, 1))}
     n = SMALL.stream // 4
     works = [jobs[name].work for name in ("copy", "triad", "read")]
     assert works == [Work(0, 8 * n), Work(2 * n, 12 * n), Work(n, 4 * n)]
@@ -219,22 +230,11 @@ def test_the_last_cache_of_this_machine_is_known():
     assert 2**16 <= bench.last_cache("cpu") <= 2**34
 
 
-def test_samples_take_turns_and_every_second_round_runs_backwards(monkeypatch):
-    order = []
-    monkeypatch.setattr(bench, "_seconds", lambda job, device: order.append(job.name) or 1.0)
-    jobs = [Job(name, "fp32", Work(1, 1), None) for name in "abc"]
-    told = []
-    samples = bench.in_turns(jobs, SMALL, "cpu", lambda *what: told.append(what[:2]))
-    assert "".join(order) == "cbaabccbaabc" and told == [(i, 4) for i in range(4)]
-    assert samples == [[1.0] * 3] * 3
-
-
-def test_a_sample_lasts_long_enough_and_a_square_not_too_long(monkeypatch):
-    monkeypatch.setattr(bench, "_seconds", lambda job, device: 0.25)
-    sizes = SMALL._replace(least=0.6, most=0.2)
-    jobs = list(bench.prepared(sizes, "cpu"))
-    assert {job.calls for job in jobs} == {3}
-    assert [job.name for job in jobs] == ["copy", "triad", "read", *SMALL.operations]
+def test_a_square_that_takes_too_long_is_left_out(monkeypatch):
+    clock = OneDevice("cpu", 0, 1)
+    monkeypatch.setattr(clock, "begin", lambda call, times: lambda: 0.25)
+    some = list(bench.prepared(SMALL._replace(most=0.2), clock))
+    assert [one.name for one in some] == ["copy", "triad", "read", *SMALL.operations]
 
 
 def test_a_dtype_that_cannot_be_multiplied_is_left_out(monkeypatch):
@@ -245,15 +245,15 @@ def test_a_dtype_that_cannot_be_multiplied_is_left_out(monkeypatch):
     monkeypatch.setattr(
         bench, "_matmul", lambda *sizes: (lambda: no()) if "fp64" in sizes else real(*sizes)
     )
-    jobs = list(bench.prepared(SMALL._replace(operations=()), "cpu"))
+    jobs = list(bench.prepared(SMALL._replace(operations=()), OneDevice("cpu", 0, 1)))
     assert [(job.name, job.dtype) for job in jobs[3:]] == [
         (f"square matmul {n} {n} {n}", "fp32") for n in SMALL.squares
     ]
 
 
 def test_a_dtype_without_a_matmul_has_no_roof_and_nothing_under_it():
-    job = Job("softmax 5 70", "bf16", operation("softmax 5 70", "bf16"), None)
-    stream = Job("copy", "fp32", Work(0, 8), None)
+    job = Workload("softmax 5 70", "bf16", operation("softmax 5 70", "bf16"), None)
+    stream = Workload("copy", "fp32", Work(0, 8), None)
     found = bench.results([stream, job], [[1.0], [1.0]], SMALL._replace(dtypes=("bf16",)))
     assert [(r.name, r.value) for r in found] == [("copy", 8.0)]
 
@@ -261,7 +261,7 @@ def test_a_dtype_without_a_matmul_has_no_roof_and_nothing_under_it():
 @pytest.mark.gpu
 def test_a_gpu_is_measured_by_the_same_code():
     sizes = SMALL._replace(squares=(256,), dtypes=("fp32", "tf32", "bf16", "fp8"), dtype="bf16")
-    (record,) = bench.bench(lambda *_: None, sizes, "cuda")
+    record = JOBS[0].record(BenchRun("cuda", given=OneDevice("cuda", 1, 3)), sizes=sizes)
     assert record.chip != "cpu" and record.result("bf16", ROOF).value > 0
     assert {r.name.split()[0] for r in record.results if r.who == REACHED} >= {"fp32", "bf16"}
     assert all(min(r.samples) > 0 for r in record.results)

@@ -3,14 +3,13 @@
 import pytest
 import torch._dynamo  # noqa: F401  (launch then has it loaded once, and not each rank)
 
-from weft.bench import zero_bytes as bench
-from weft.bench.zero_bytes import Sizes
+from weft.bench.jobs import BenchRun
+from weft.bench.zero.bytes import BYTES, LinearSizes
 
 
 @pytest.fixture(scope="module")
 def record():
-    (found,) = bench.bench(lambda *what: None, Sizes(width=61, layers=3, ranks=2, bucket=4000))
-    return found
+    return BYTES.record(BenchRun(), sizes=LinearSizes(width=61, layers=3, ranks=2, bucket=4000))
 
 
 @pytest.mark.parametrize("stage", range(4))

@@ -7,19 +7,21 @@ import cloudpickle
 import pytest
 import torch._dynamo  # noqa: F401 (launch then has it loaded once, and not each rank)
 
-from weft.bench import zero as bench
-from weft.bench.zero import OURS, PEERS, Sizes
+from weft.bench.jobs import BenchRun
+from weft.bench.zero import peers as bench
+from weft.bench.zero.peers import OURS, PEAK, PEERS, STEP, DecoderSizes
 from weft.nn.transformer import Config
 from weft.run.world import RankFailed, launch
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import a test file
 
-SMALL = Sizes(Config(layers=2, width=16, heads=2, vocab=32, seq=8), 2, 0, 2, 1)
+SMALL = DecoderSizes(Config(layers=2, width=16, heads=2, vocab=32, seq=8), 2, 0, 2)
 
 
 @pytest.fixture(scope="module")
 def records():
-    return {record.name: record for record in bench.bench(lambda *what: None, SMALL)}
+    how = {"zero-step": {"launches": 1}, "zero-peak": {}}
+    return {j.name: j.record(BenchRun(), sizes=SMALL, **how[j.name]) for j in (STEP, PEAK)}
 
 
 @pytest.mark.parametrize(("name", "unit"), [("zero-step", "s"), ("zero-peak", "B")])

@@ -10,7 +10,7 @@ from pathlib import Path
 import weft
 from weft.bench.record import SLUG, Record, read
 
-NO_BENCHMARKS = ("goals", "jobs", "record")  # files of weft.bench that measure nothing
+NO_BENCHMARKS = ("clock", "goals", "jobs", "record")  # files of weft.bench that measure nothing
 PATTERN = re.compile(r"[a-z]+-[a-z0-9*-]*|\*-[a-z]+")
 
 
@@ -36,16 +36,18 @@ def benchmarks() -> dict[str, str]:
     What a source puts together, f"attention-{way}", is a pattern: "attention-*".
     """
     found = {}
-    for path in sorted(Path(weft.__file__).parent.glob("bench/*.py")):
-        if path.stem in NO_BENCHMARKS:
+    folder = Path(weft.__file__).parent / "bench"
+    for path in sorted(folder.rglob("*.py")):
+        topic = path.relative_to(folder).parts[0].removesuffix(".py")
+        if topic in NO_BENCHMARKS:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.setdefault(node.value, path.stem)
+                found.setdefault(node.value, topic)
             elif isinstance(node, ast.JoinedStr):
                 parts = [p.value if isinstance(p, ast.Constant) else "*" for p in node.values]
                 if PATTERN.fullmatch("".join(parts)):
-                    found.setdefault("".join(parts), path.stem)
+                    found.setdefault("".join(parts), topic)
     return found
 
 

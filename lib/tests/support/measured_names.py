@@ -10,8 +10,12 @@ from types import SimpleNamespace
 
 import torch
 
-from weft.bench import attention, decode_kernel, hopper, precision, roofline
+from weft.bench import precision, roofline
 from weft.bench import record as records
+from weft.bench.attention import contest, on_gpu
+from weft.bench.decode import kernel
+from weft.bench.hopper import speed
+from weft.bench.jobs import BenchRun, silent
 from weft.bench.record import Record
 from weft.plan.roofline.work import Work, operation
 
@@ -26,7 +30,7 @@ class Count:
     def __init__(self):
         self.times = itertools.count(1)
 
-    def samples(self, calls) -> dict[str, list[float]]:
+    def samples(self, calls, before=None) -> dict[str, list[float]]:
         return {who: [1e-3 * next(self.times) for _ in range(3)] for who in calls}
 
 
@@ -41,51 +45,41 @@ def gpu_records(patch, committed: list[Record]) -> Iterator[Record]:
     real = torch.randn
     patch.setattr(torch, "Generator", lambda *_: plain)
     patch.setattr(torch, "randn", lambda *shape, generator=None, **how: real(*shape, **how))
-    for module in (attention, hopper):
+    for module in (on_gpu, speed):
         patch.setattr(module, "accepted", _everyone)
-    patch.setattr(attention, "_flex", lambda *_: None)
-    patch.setattr(hopper.fp8, "quantize", lambda *_: None)
-    patch.setattr(hopper.fp8, "signs", lambda *_: None)
-    yield from attention.on_gpu(attention.CUDA, _silent, Count())
-    yield from hopper.on_gpu(hopper.SIZES, _silent, Count())
-    yield _decoding(patch)
-    yield from _adam(patch)
+    patch.setattr(contest, "_flex", lambda *_: None)
+    patch.setattr(speed.fp8, "quantize", lambda *_: None)
+    patch.setattr(speed.fp8, "signs", lambda *_: None)
+    _decode_nothing(patch)
+    names = (precision.OURS, precision.FIRST, precision.FUSED, precision.EACH)
+    how = dict.fromkeys(names, (silent, precision.MIXED))
+    patch.setattr(precision, "optimizers", lambda *_: how)
+    run = BenchRun("meta", given=Count())
+    for job in (*on_gpu.ON_GPU, *speed.SPEED, kernel.KERNEL):
+        yield job._replace(on=("meta",)).record(run)
+    (adam,) = (job for job in precision.JOBS if "cuda" in job.on)
+    yield adam._replace(on=("meta",)).record(run, models=precision.ON_GPU)
     yield _roof()
     for one in committed:
         if one.name in ("decode-generation", "decode-memory", "zero-step", "zero-peak"):
             yield Record(**{f: getattr(one, f) for f in one.__slots__} | {"machine": CHIP})
 
 
-def _silent(*_):
-    pass
-
-
-def _decoding(patch) -> Record:
-    everyone = decode_kernel.ways
+def _decode_nothing(patch) -> None:
+    everyone = kernel.ways
 
     def made(case):
         return {who: lambda _: None for who in everyone(case)}
 
-    patch.setattr(decode_kernel, "ways", made)
-    patch.setattr(decode_kernel, "Cache", lambda *_, **__: SimpleNamespace(bytes=7))
-    patch.setattr(decode_kernel, "_can", lambda _: True)
-    patch.setattr(decode_kernel, "_demand_equal", lambda *_: None)
-    patch.setattr(decode_kernel, "_recorded", lambda *_: None)
-    patch.setattr(decode_kernel, "in_turns", lambda runs, _: Count().samples(runs))
-    (made,) = decode_kernel.bench(_silent, decode_kernel.FULL._replace(device="meta"))
-    return made
-
-
-def _adam(patch) -> Iterator[Record]:
-    names = (precision.OURS, precision.FIRST, precision.FUSED, precision.EACH)
-    how = dict.fromkeys(names, (_silent, precision.MIXED))
-    patch.setattr(precision, "optimizers", lambda *_: how)
-    patch.setattr(precision, "in_turns", lambda calls, *_: Count().samples(calls))
-    return precision.steps(_silent, precision.FULL, "meta")
+    patch.setattr(kernel, "ways", made)
+    patch.setattr(kernel, "Cache", lambda *_, **__: SimpleNamespace(bytes=7))
+    patch.setattr(kernel, "_can", lambda _: True)
+    patch.setattr(kernel, "_demand_equal", lambda *_: None)
+    patch.setattr(kernel, "graph", lambda *_: None)
 
 
 def _roof() -> Record:
-    sizes, job = roofline.CUDA, partial(roofline.Job, call=_silent)
+    sizes, job = roofline.CUDA, partial(roofline.Workload, call=silent)
     jobs = [job(name, "fp32", Work(1, 8)) for name in roofline.STREAMS]
     for dtype in sizes.dtypes:
         names = [f"matmul {side} {side} {side}" for side in sizes.squares]
@@ -93,4 +87,4 @@ def _roof() -> Record:
     jobs += [job(name, sizes.dtype, operation(name, sizes.dtype)) for name in sizes.operations]
     samples = Count().samples(range(len(jobs)))
     found = roofline.results(jobs, list(samples.values()), sizes)
-    return Record.here("roofline", "Made up", "roofline", roofline.COMMAND, found)
+    return Record.here("roofline", "Made up", "roofline", "weft bench roofline", found)

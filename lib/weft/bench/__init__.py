@@ -1,5 +1,5 @@
 """COMPARE. Side-by-side benchmarks that write records.
 
-One module per topic with a function bench(progress) that returns records. May import every
-layer but the command line.
+A topic's module has a table JOBS, one row for each record that it can make; `weft bench TOPIC`
+carries them out. May import every layer but the command line.
 """

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -19,15 +20,15 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from weft.bench.record import Record, Result
+from weft.bench.clock import AllRanks
+from weft.bench.jobs import BenchJob, BenchRun, Found
+from weft.bench.record import Result
 from weft.plan.collectives import seconds, volume
 from weft.plan.hardware import Link
 from weft.run import collectives as ours
 from weft.run.world import World, launch
 
-COMMAND = "weft bench collectives"
 OURS, THEIRS = "weft", "gloo"
-RATIO = f"{OURS} / {THEIRS}"
 OPS = ("reduce_scatter", "all_reduce", "all_gather", "all_to_all", "broadcast")
 RANKS = 2
 PAUSE = 0.1  # seconds
@@ -53,7 +54,7 @@ wait $other
 SHAPE = "tc qdisc add dev eth0 root tbf rate {rate}bit burst 64kb latency 200ms"
 
 
-class Sizes(NamedTuple):
+class WireSizes(NamedTuple):
     """What is run: bytes of float32 data on each rank, bits per second of the wire, how often."""
 
     nbytes: int = 8 * 2**20
@@ -62,42 +63,47 @@ class Sizes(NamedTuple):
     repeats: int = 15
 
 
-FULL = Sizes()
-Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
+FULL = WireSizes()
 
 
-def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
-    """All records of the topic; RuntimeError where this kernel allows no networks of our own."""
-    progress(0.0, 1.0, f"two nodes on a wire of {sizes.rate / 1e6:g} Mbit/s")
-    times, wire, latency = across(sizes)
+def timed(run: BenchRun, sizes: WireSizes = FULL) -> Found:
+    """Seconds of each collective, beside the formula's on a wire of this rate and latency."""
+    run.progress(0.0, 1.0, f"two nodes on a wire of {sizes.rate / 1e6:g} Mbit/s")
+    times, _, latency = across(sizes)
     link = Link("wire", sizes.rate / 8, median(latency))
-    timed = [Result.of("message", "latency", "s", latency)]
-    counted = []
+    results = [Result.of("message", "latency", "s", latency)]
     for op in OPS:
-        predicted = seconds(op, sizes.nbytes, RANKS, link)
-        both = {who: times[who][op] for who in (OURS, THEIRS)}
-        ratios = [mine / other for mine, other in zip(*both.values(), strict=True)]
-        timed.append(Result.of(op, "formula", "s", [predicted]))
-        timed += [Result.of(op, who, "s", samples) for who, samples in both.items()]
-        timed.append(Result.of(op, RATIO, "1", ratios))
+        predicted = Result.of(op, "formula", "s", [seconds(op, sizes.nbytes, RANKS, link)])
+        ours, theirs = (Result.of(op, who, "s", times[op][who]) for who in (OURS, THEIRS))
+        results += [predicted, ours, theirs, ours.over(theirs)]
+    return f"Collectives over a shaped wire: {_what(sizes)}", results
+
+
+def counted(run: BenchRun, sizes: WireSizes = FULL) -> Found:
+    """Bytes that the busier network card has sent for each collective, and the formula's."""
+    run.progress(0.0, 1.0, f"two nodes on a wire of {sizes.rate / 1e6:g} Mbit/s")
+    _, wire, _ = across(sizes)
+    results = []
+    for op in OPS:
         formula = float(volume(op, sizes.nbytes, RANKS))
-        counted.append(Result.of(op, "formula", "B", [formula]))
-        counted += [Result.of(op, who, "B", wire[who][op]) for who in (OURS, THEIRS)]
-    what = f"{sizes.nbytes / 2**20:g} MiB, {RANKS} nodes, {sizes.rate / 1e6:g} Mbit/s"
-    return [
-        Record.here(
-            "collectives-link", f"Collectives over a shaped wire: {what}", "collectives",
-            COMMAND, timed,
-        ),
-        Record.here(
-            "collectives-bytes", f"Bytes that the busier rank puts on the wire: {what}",
-            "collectives", COMMAND, counted,
-        ),
-    ]  # fmt: skip
+        results.append(Result.of(op, "formula", "B", [formula]))
+        results += [Result.of(op, who, "B", wire[op][who]) for who in (OURS, THEIRS)]
+    return f"Bytes that the busier rank puts on the wire: {_what(sizes)}", results
 
 
-def across(sizes: Sizes) -> tuple[dict, dict, list[float]]:
-    """Run `node` on two nodes: seconds and wire bytes by program and operation, and the latency."""
+def _what(sizes: WireSizes) -> str:
+    return f"{sizes.nbytes / 2**20:g} MiB, {RANKS} nodes, {sizes.rate / 1e6:g} Mbit/s"
+
+
+JOBS = (BenchJob("collectives-link", timed), BenchJob("collectives-bytes", counted))
+
+
+@cache
+def across(sizes: WireSizes) -> tuple[dict, dict, list[float]]:
+    """Run `node` on two nodes: seconds and wire bytes by operation and program, and the latency.
+
+    Both records come of one run. RuntimeError where this kernel allows no networks of our own.
+    """
     node = f"{sys.executable} -m weft.bench.collectives {' '.join(map(str, sizes))}"
     script = NODES.format(shape=SHAPE.format(rate=sizes.rate), node=node)
     environment = {
@@ -118,30 +124,27 @@ def across(sizes: Sizes) -> tuple[dict, dict, list[float]]:
 # --- on a node ------------------------------------------------------------------------------------
 
 
-def node(sizes: Sizes) -> None:
+def node(sizes: WireSizes) -> None:
     """One node's part; rank 0 prints what was measured."""
     found = launch(_measure, RANKS, sizes, backend="gloo", timeout=800)[0]
     if os.environ["RANK"] == "0":
         print(json.dumps(found), flush=True)
 
 
-def _measure(world: World, sizes: Sizes) -> dict:
+def _measure(world: World, sizes: WireSizes) -> dict:
     """Every operation by both, turn about."""
     data = torch.randint(0, 8, (sizes.nbytes // 4,), generator=torch.Generator().manual_seed(1))
     data = (data + world.rank).float()
     calls = {OURS: _our_calls(world, data), THEIRS: _their_calls(world, data)}
-    times = {who: {op: [] for op in OPS} for who in calls}
-    wire = {who: {} for who in calls}
+    clock = AllRanks(world, sizes.warmup, sizes.repeats)
+    times, wire = {}, {}
     for op in OPS:
-        results = {who: calls[who][op]() for who in calls}
-        torch.testing.assert_close(results[OURS], results[THEIRS], rtol=0, atol=0, msg=op)
-        for who in calls:
-            wire[who][op] = [_on_the_wire(calls[who][op], world) for _ in range(3)]
-        for repeat in range(sizes.warmup + sizes.repeats):
-            for who in (OURS, THEIRS) if repeat % 2 else (THEIRS, OURS):
-                taken = _seconds(calls[who][op], world)
-                if repeat >= sizes.warmup:
-                    times[who][op].append(taken)
+        both = {who: some[op] for who, some in calls.items()}
+        torch.testing.assert_close(both[OURS](), both[THEIRS](), rtol=0, atol=0, msg=op)
+        wire[op] = {
+            who: [_on_the_wire(call, world) for _ in range(3)] for who, call in both.items()
+        }
+        times[op] = clock.samples(both)
     return {"times": times, "wire": wire, "latency": _latency(world, sizes.repeats)}
 
 
@@ -188,16 +191,6 @@ def _their_calls(world: World, data: torch.Tensor) -> dict[str, Callable]:
     return dict(zip(OPS, each, strict=True))
 
 
-def _seconds(call: Callable[[], object], world: World) -> float:
-    """From when the first rank starts until the last is done."""
-    dist.barrier(group=world.group())
-    start = time.perf_counter()
-    call()
-    taken = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
-    dist.all_reduce(taken, op=dist.ReduceOp.MAX, group=world.group())
-    return taken.item()
-
-
 def _on_the_wire(call: Callable[[], object], world: World) -> float:
     """Bytes that the busier rank's network card has sent, headers and a barrier included."""
     dist.barrier(group=world.group())
@@ -232,4 +225,4 @@ def _latency(world: World, repeats: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    node(Sizes(*map(int, sys.argv[1:])))
+    node(WireSizes(*map(int, sys.argv[1:])))

@@ -70,10 +70,7 @@ def reached(goal: Goal, record: Record, size: str | None = None) -> Reached | No
     if ours is None:
         return None
     other = _over(goal, here)
-    share = None
-    if other is not None:
-        pairs = zip(ours.samples, other.samples, strict=True)
-        share = Result.of(size, "share", "1", [a / b for a, b in pairs]).value
+    share = ours.over(other).value if other else None
     enough = (share or 0) >= goal.share or ours.value >= (goal.rate or float("inf"))
     return Reached(ours.value, share, record.chip, enough)
 

@@ -1,7 +1,7 @@
 """What a topic measures, record by record, so that a part can be asked for and none is lost.
 
-Time on a GPU is short. So the records of a topic can be made one at a time, each is kept as
-soon as it is there, and nothing is begun after a limit that was set.
+Time on a GPU is short. So every record is a job of its own, is kept as soon as it is there, and
+none is begun after a limit that was set.
 """
 
 import importlib
@@ -9,42 +9,82 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pkgutil import iter_modules
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from weft.bench.record import Record
+from weft.bench.record import Record, Result
 
+if TYPE_CHECKING:
+    from weft.bench.clock import OneDevice
+
+Item = TypeVar("Item")
 Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
+Found = tuple[str, list[Result]]  # a record's title, and its results
+NOT_TOPICS = ("clock", "goals", "jobs", "record")
+BOTH = ("cpu", "cuda")
 
 
-class Job(NamedTuple):
-    """What is measured in one go: the records that come of it, and who makes them.
+def silent(*_: object) -> None:
+    """Nobody is told."""
 
-    `seconds` is an estimate for one H200, compiling included; None where none was made.
+
+class BenchRun(NamedTuple):
+    """What a measurement is given: the device, whom it tells how far it is, and perhaps a clock."""
+
+    device: str = "cpu"
+    progress: Progress = silent
+    given: "OneDevice | None" = None
+
+    def clock(self, *rounds: int, least: float = 0.0, cold: bool = False) -> "OneDevice":
+        """The clock that was given, or one of so many rounds to warm up and rounds that count."""
+        from weft.bench.clock import OneDevice
+
+        return self.given or OneDevice(self.device, *rounds, least=least, cold=cold)
+
+    def each(self, items: Iterable[Item], what: str = "{}") -> Iterator[Item]:
+        """One item after the other; before each, tell which."""
+        items = list(items)
+        for i, item in enumerate(items):
+            self.progress(i, len(items), what.format(item))
+            yield item
+
+
+class BenchJob(NamedTuple):
+    """One record: its name, what measures it, on which devices, and about how long that takes.
+
+    `measure(run)` gives title and results; what cannot be measured here is a ValueError.
+    `seconds` are an estimate for one H200, compiling included; None where none was made. `tools`
+    gives versions that the record depends on besides the usual.
     """
 
-    names: tuple[str, ...]
-    make: Callable[[Progress], Iterable[Record]]
+    name: str
+    measure: Callable[..., Found]
+    on: tuple[str, ...] = ("cpu",)
     seconds: float | None = None
+    tools: Callable[[], dict[str, str]] = dict
+
+    @property
+    def topic(self) -> str:
+        """The chapter whose record it is."""
+        return self.name.partition("-")[0]
+
+    def record(self, run: BenchRun, **how: object) -> Record:
+        """Measure on the run's device, or on the job's own; `how` goes to `measure`."""
+        run = run if run.device in self.on else run._replace(device=self.on[0])
+        title, results = self.measure(run, **how)
+        command = f"weft bench {self.name}"
+        record = Record.here(self.name, title, self.topic, command, results, run.device)
+        return replace(record, versions=record.versions | self.tools())
 
 
-# Topics that make all of their records in one go: names, and the estimate where a GPU takes part.
-TOGETHER: dict[str, tuple[tuple[str, ...], float | None]] = {
-    "collectives": (("collectives-link", "collectives-bytes"), None),
-    "decode_kernel": (("decode-kernel",), 120),
-    "hopper_rmse": (("hopper-rmse",), None),
-    "machine_code": (("attention-code", "decode-code", "hopper-code", "precision-code"), None),
-    "offload": (("offload-disk", "offload-step", "offload-adam", "offload-training"), None),
-    "offload_disk": (("offload-disk",), None),
-    "pipeline": (("pipeline-peers", "pipeline-bubble", "pipeline-simulation"), None),
-    "pipeline_search": (("pipeline-search",), None),
-    "roofline": (("roofline",), 60),
-    "zero": (("zero-step", "zero-peak"), 90),
-    "zero_bytes": (("zero-bytes",), None),
-}
-NOT_TOPICS = ("goals", "jobs", "record")
+def here() -> str:
+    """What is measured on this machine: "cuda" if there is a GPU, else "cpu"."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def topics() -> list[str]:
@@ -54,36 +94,45 @@ def topics() -> list[str]:
     return [m.name for m in iter_modules(weft.bench.__path__) if m.name not in NOT_TOPICS]
 
 
-def jobs(topic: str, device: str | None = None) -> list[Job]:
-    """The jobs of a topic on this machine, the most telling first.
+def jobs(topic: str, device: str | None = None) -> list[BenchJob]:
+    """The jobs of a topic, the most telling first: all that there are, or those for a device.
 
-    A bench module that can make its records one at a time has a function `jobs(device)`, where
-    None means the GPU if there is one; any other is one job.
+    Beside a GPU, "cuda", the processor's are left out, but for a topic that has no others.
     """
-    module = importlib.import_module(f"weft.bench.{topic}")
-    if hasattr(module, "jobs"):
-        return module.jobs(device)
-    names, seconds = TOGETHER.get(topic, ((), None))
-    return [Job(names, module.bench, seconds)]
+    found = list(importlib.import_module(f"weft.bench.{topic}").JOBS)
+    some = [job for job in found if device in (None, *job.on)]
+    return some or [job for job in found if "cpu" in job.on]
 
 
-def chosen(found: Sequence[Job], only: Sequence[str]) -> list[Job]:
-    """Those that make the records that are named, and no others of theirs; all if none is."""
-    known = [name for job in found for name in job.names]
+def chosen(
+    words: Sequence[str], only: Sequence[str] = (), device: str | None = None
+) -> list[BenchJob]:
+    """What some words ask for: a topic its jobs for a device, a record's name that record.
+
+    A record is found with _ in place of - too. Of topics `only` picks records by their names, for
+    whichever device they are.
+    """
+    some = [job for word in words for job in _asked(word, None if only else device)]
+    known = [job.name for job in some]
     for name in only:
         if name not in known:
             raise ValueError(f"unknown record {name!r}: choose from {', '.join(known)}")
-    if not only:
-        return list(found)
-    kept = [(job, tuple(name for name in job.names if name in only)) for job in found]
-    return [job._replace(names=n, make=partial(_some, job, n)) for job, n in kept if n]
+    return [job for job in some if not only or job.name in only]
 
 
-def _some(job: Job, only: Sequence[str], progress: Progress) -> Iterable[Record]:
-    return (record for record in job.make(progress) if record.name in only)
+def _asked(word: str, device: str | None) -> list[BenchJob]:
+    known, name = topics(), word.replace("_", "-")
+    if word in known:
+        return jobs(word, device)
+    stem = name.partition("-")[0]
+    for topic in sorted(known, key=lambda topic: topic != stem) if stem in known else ():
+        found = [job for job in jobs(topic) if job.name == name]
+        if found:
+            return found
+    raise ValueError(f"unknown topic {word!r}: choose from {', '.join(known)}")
 
 
-class Outcome(NamedTuple):
+class BenchOutcome(NamedTuple):
     """Records that were not begun, and what failed with its reason."""
 
     left: list[str]
@@ -91,31 +140,31 @@ class Outcome(NamedTuple):
 
 
 def carry_out(
-    some: Sequence[Job],
+    some: Sequence[BenchJob],
+    device: str,
     keep: Callable[[Record], None],
     progress: Progress,
     seconds: float = math.inf,
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> BenchOutcome:
     """Do one job after the other; hand each record to `keep` at once, begin none after `seconds`.
 
     A job that fails takes none of the others with it, unless the device does not answer any more:
     a GPU that has met a bad address refuses all that comes after.
     """
-    start, outcome = clock(), Outcome([], {})
+    start, outcome = clock(), BenchOutcome([], {})
     for i, job in enumerate(some):
         if clock() - start >= seconds or not all(map(_answers, outcome.failed.values())):
-            outcome.left.extend(job.names)
+            outcome.left.append(job.name)
             continue
-        progress(i, len(some), ", ".join(job.names))
+        progress(i, len(some), job.name)
         try:
-            for record in job.make(partial(_within, progress, i, len(some))):
-                keep(record)
+            keep(job.record(BenchRun(device, partial(_within, progress, i, len(some)))))
         except Exception as error:
             if not isinstance(error, ValueError | OSError):
                 traceback.print_exc(file=sys.stderr)
             error.__traceback__ = error.__context__ = None  # they hold tensors
-            outcome.failed[", ".join(job.names)] = error
+            outcome.failed[job.name] = error
     return outcome
 
 

@@ -3,7 +3,7 @@
 One record for each topic whose kernels compile. A GPU is not needed; the versions of Triton and
 of the assembler that a record carries are what a difference between two of them comes from. For
 Hopper the hot loop is counted too, and what a turn of it costs each unit at least
-(`weft.plan.hopper.floor`). `worse_or_better` compares what is compiled now with a record.
+(`weft.plan.hopper.floor`). `differences` compares what is compiled now with a record.
 """
 
 import ast
@@ -12,13 +12,14 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import triton
 from triton import knobs
 
+from weft.bench.jobs import BenchJob, BenchRun, Found
 from weft.bench.record import Record, Result
 from weft.kernels import Compiled, Pass, compile_for
 from weft.kernels import attention as attention_
@@ -37,7 +38,6 @@ EQUAL = "source"  # the column that stays as long as the compiler is given the s
 LESS = ("ceiling", "alone")  # columns where less is worse; in all others more is
 AT_ONCE = 8  # passes of one process, which has a limit
 OTHER = 0.5  # how much worse than the record another Triton's code may be
-Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
 Row = tuple[str, str, float, float]  # a kernel, what of it, what that was, what it is
 
 
@@ -114,26 +114,21 @@ def built(topic: str, target: str, names: Sequence[str]) -> list[Compiled]:
 # --- the records ----------------------------------------------------------------------------------
 
 
-def bench(progress: Progress) -> Iterator[Record]:
-    """A record of each topic: registers, spills, shared memory, instructions, and the hot loop."""
+def assembled(topic: str, run: BenchRun) -> Found:
+    """Of a topic's passes: registers, spills, shared memory, instructions, and the hot loop."""
+    face, targets = FACES[topic]
+    passes = {one.name: one for target in targets for one in face(target)}
     work = [
-        (topic, target, names[i : i + AT_ONCE])
-        for topic, (face, targets) in FACES.items()
+        (target, names[i : i + AT_ONCE])
         for target in targets
         for names in [[one.name for one in face(target)]]
         for i in range(0, len(names), AT_ONCE)
     ]
-    for topic in FACES:
-        results = []
-        for i, (whose, target, names) in enumerate(work):
-            if whose == topic:
-                progress(i, len(work), f"compiling {topic} for {target}: {names[0]} and on")
-                passes = {one.name: one for one in FACES[topic][0](target)}
-                for made in built(topic, target, names):
-                    results += counted(made, passes[made.name])
-        title = f"What the assembler makes of the kernels: {topic}"
-        record = Record.here(f"{topic}-code", title, topic, COMMAND, results)
-        yield replace(record, versions=record.versions | {"ptxas": assembler()})
+    results = []
+    for target, names in run.each(work, "compiling for {0[0]}: {0[1][0]} and on"):
+        for made in built(topic, target, names):
+            results += counted(made, passes[made.name])
+    return f"What the assembler makes of the kernels: {topic}", results
 
 
 def counted(made: Compiled, one: Pass) -> list[Result]:
@@ -188,6 +183,12 @@ def assembler() -> str:
     return re.search(r"V([\d.]+)", said)[1]
 
 
+JOBS = tuple(
+    BenchJob(f"{topic}-code", partial(assembled, topic), tools=lambda: {"ptxas": assembler()})
+    for topic in FACES
+)
+
+
 # --- what the compiler is given -------------------------------------------------------------------
 
 
@@ -196,13 +197,14 @@ def source(one: Pass) -> int:
 
     Two passes with the same number become the same machine code, so only one need be compiled.
     The text is that of the kernel's function and of all that this names, and so on, in the
-    modules of weft.kernels; what else stands there does not matter.
+    modules of weft.kernels; what else stands there, and in which file, does not matter.
     """
-    homes = filter(None, map(_home, (one.function, *one.constexprs.values())))
-    given = {name: repr(x) for name, x in sorted(one.constexprs.items()) if not _home(x)}
-    texts = sorted(_reached(homes).values())
-    words = (triton.__version__, sorted(one.signature.items()))
-    words += (given, sorted(one.options.items()), texts)
+    homes = {name: _home(value) for name, value in one.constexprs.items()}
+    given = {name: home[1] if home else repr(one.constexprs[name]) for name, home in homes.items()}
+    function = _home(one.function)
+    texts = sorted(_reached([function, *filter(None, homes.values())]).values())
+    words = (triton.__version__, function[1], sorted(one.signature.items()))
+    words += (sorted(given.items()), sorted(one.options.items()), texts)
     return int(hashlib.sha256(repr(words).encode()).hexdigest()[:12], 16)
 
 

@@ -6,133 +6,97 @@ step, in bytes that cannot be avoided over seconds, beside torch's own and a pla
 processor the reference, which makes a pass for each operation, on a GPU the kernels.
 """
 
-import time
-from collections.abc import Callable, Iterator
 from functools import partial
-from math import ceil
-from typing import NamedTuple
+from itertools import product
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from weft.bench.jobs import Job
-from weft.bench.record import Record, Result
+from weft.bench.clock import Call
+from weft.bench.jobs import BOTH, BenchJob, BenchRun, Found
+from weft.bench.record import Result
 from weft.kernels.precision import adam, per_tensor
 from weft.nn.precision import WAYS, Task, distance, train
 from weft.plan.precision import RECIPES, Recipe
 from weft.ref.precision import MasterAdam
 from weft.ref.precision import adam as reference
 
-COMMAND = "weft bench precision"
 OURS, FIRST, SAID, FUSED, EACH, COPY = (
     "weft", "weft, a launch per tensor", "reference", "torch.optim.Adam(fused=True)",
     "torch.optim.Adam(foreach=True)", "copy",
 )  # fmt: skip
 MIXED = Recipe("bf16", "bf16", "fp32", "fp32")
-Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
-
-
-class Sizes(NamedTuple):
-    """The tasks to train, the tensors to step, and how often; a sample takes `least` seconds."""
-
-    tasks: tuple[Task, ...] = (Task(steps=300), Task(steps=300, lr=2e-4))
-    seeds: int = 3
-    models: tuple[tuple[str, tuple[int, ...]], ...] = (
-        ("one tensor of 2^26", (2**26,)),
-        ("a layer of width 4096", (3 * 2**24, 2**24, 2**26, 2**26, *[4096] * 9)),
-        ("a thousand tensors of 10,000", (10_000,) * 1000),
-    )
-    warmup: int = 3
-    repeats: int = 15
-    least: float = 0.02
-
-
-FULL = Sizes()
-ON_CPU = FULL._replace(
-    models=(("one tensor of 2^22", (2**22,)), ("a hundred tensors of 10,000", (10_000,) * 100)),
-    warmup=1, repeats=7,
-)  # fmt: skip
-
-
-def bench(
-    progress: Progress, sizes: Sizes | None = None, device: str | None = None
-) -> Iterator[Record]:
-    """The records of training and of Adam's step."""
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    sizes = sizes or (FULL if device == "cuda" else ON_CPU)
-    trained = training(sizes, progress)
-    title = "The same small network trained in several precisions, loss over that of fp32"
-    yield Record.here("precision-training", title, "precision", COMMAND, trained)
-    yield from steps(progress, sizes, device)
-
-
-def jobs(device: str | None = None) -> list[Job]:
-    """Each record by itself; beside a GPU the step alone, for training is the processor's."""
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device == "cuda":
-        return [Job(("precision-adam",), partial(steps, sizes=FULL, device=device), 40)]
-    return [Job(("precision-training", "precision-adam"), partial(bench, device="cpu"))]
-
-
-def steps(progress: Progress, sizes: Sizes, device: str) -> Iterator[Record]:
-    """The record of Adam's step."""
-    stepped = stepping(sizes, device, progress)
-    title = "Adam's step: bytes that it cannot avoid, over its time"
-    yield Record.here("precision-adam", title, "precision", COMMAND, stepped, device)
+TASKS = (Task(steps=300), Task(steps=300, lr=2e-4))
+Models = dict[str, tuple[int, ...]]  # what tensors a model has, by its name
+ON_GPU: Models = {
+    "one tensor of 2^26": (2**26,),
+    "a layer of width 4096": (3 * 2**24, 2**24, 2**26, 2**26, *[4096] * 9),
+    "a thousand tensors of 10,000": (10_000,) * 1000,
+}
+ON_CPU: Models = {
+    "one tensor of 2^22": (2**22,),
+    "a hundred tensors of 10,000": (10_000,) * 100,
+}
 
 
 # --- training -------------------------------------------------------------------------------------
 
 
-def training(sizes: Sizes, progress: Progress) -> list[Result]:
+def training(run: BenchRun, tasks: tuple[Task, ...] = TASKS, seeds: int = 3) -> Found:
     """For every way and task: the loss over that of fp32, and the gradients that are zero.
 
     A sample is a seed. Results are named by the way, since a page has room for many rows.
     """
-    results, total = [], len(sizes.tasks) * len(WAYS)
-    for i, task in enumerate(sizes.tasks):
-        tasks = [Task(**(vars(task) | {"seed": seed})) for seed in range(sizes.seeds)]
-        exact = [train("fp32", one) for one in tasks]
-        for j, way in enumerate(WAYS):
-            progress(0.5 * (i * len(WAYS) + j) / total, 1.0, f"{way}, rate {task.lr:g}")
-            runs = [train(way, one) for one in tasks]
-            over = [distance(run, other) for run, other in zip(runs, exact, strict=True)]
-            zeros = [run.zeros for run in runs]
-            results.append(Result.of(way, f"loss at {task.lr:g}", "1", over))
-            results.append(Result.of(way, f"zeros at {task.lr:g}", "1", zeros))
-    return results
+    results = []
+    seeded = {t.lr: [Task(**(vars(t) | {"seed": seed})) for seed in range(seeds)] for t in tasks}
+    exact = {lr: [train("fp32", task) for task in some] for lr, some in seeded.items()}
+    for lr, way in run.each(product(seeded, WAYS), "rate and way: {}"):
+        trained = [train(way, task) for task in seeded[lr]]
+        over = [distance(one, other) for one, other in zip(trained, exact[lr], strict=True)]
+        results.append(Result.of(way, f"loss at {lr:g}", "1", over))
+        results.append(Result.of(way, f"zeros at {lr:g}", "1", [one.zeros for one in trained]))
+    return "The same small network trained in several precisions, loss over that of fp32", results
 
 
 # --- Adam's step ----------------------------------------------------------------------------------
 
 
-def stepping(sizes: Sizes, device: str, progress: Progress) -> list[Result]:
+def stepping(run: BenchRun, models: Models | None = None) -> Found:
     """Bytes per second of every optimizer on every model, the copy's beside, and our ratios."""
-    results = []
-    for i, (name, shapes) in enumerate(sizes.models):
-        progress(0.5 + 0.5 * i / len(sizes.models), 1.0, name)
+    device, results = run.device, []
+    clock = run.clock(*((3, 15) if device == "cuda" else (1, 7)), least=0.02)
+    models = models or (ON_GPU if device == "cuda" else ON_CPU)
+    for name in run.each(models):
+        shapes = models[name]
         ways = optimizers(shapes, device)
-        calls = {who: (call, recipe.moved * sum(shapes)) for who, (call, recipe) in ways.items()}
         source = torch.ones(sum(shapes) * MIXED.moved // 2, dtype=torch.uint8, device=device)
-        goal = torch.empty_like(source)
-        calls[COPY] = (lambda goal=goal, source=source: goal.copy_(source), 2 * len(source))
-        times = in_turns({who: call for who, (call, _) in calls.items()}, sizes, device)
-        rates = {who: [calls[who][1] / t for t in samples] for who, samples in times.items()}
-        results += [Result.of(name, who, "B/s", samples) for who, samples in rates.items()]
-        ours = OURS if OURS in rates else SAID
-        for other in (COPY, FUSED):
-            ratio = [a / b for a, b in zip(rates[ours], rates[other], strict=True)]
-            results.append(Result.of(name, f"{ours} / {other}", "1", ratio))
+        calls = {who: call for who, (call, _) in ways.items()}
+        calls[COPY] = partial(torch.empty_like(source).copy_, source)
+        moved = {who: recipe.moved * sum(shapes) for who, (_, recipe) in ways.items()}
+        moved[COPY] = 2 * len(source)
+        times = clock.samples(calls)
+        rates = {
+            who: Result.of(name, who, "B/s", [moved[who] / t for t in samples])
+            for who, samples in times.items()
+        }
+        ours = rates.get(OURS) or rates[SAID]
+        results += [*rates.values(), ours.over(rates[COPY]), ours.over(rates[FUSED])]
         if OURS in rates:  # bf16 weights move as many bytes, but a step is what is waited for
-            faster = [a / b for a, b in zip(times[FUSED], times[OURS], strict=True)]
-            results.append(Result.of(f"{name}, speed", f"{OURS} / {FUSED}", "1", faster))
-    return results
+            theirs, mine = (
+                Result.of(f"{name}, speed", who, "s", times[who]) for who in (FUSED, OURS)
+            )
+            results.append(theirs.over(mine, f"{OURS} / {FUSED}"))
+    return "Adam's step: bytes that it cannot avoid, over its time", results
 
 
-def optimizers(
-    shapes: tuple[int, ...], device: str
-) -> dict[str, tuple[Callable[[], object], Recipe]]:
+JOBS = (
+    BenchJob("precision-training", training),
+    BenchJob("precision-adam", stepping, BOTH, seconds=40),
+)
+
+
+def optimizers(shapes: tuple[int, ...], device: str) -> dict[str, tuple[Call, Recipe]]:
     """A step of each, and what it keeps. torch's own has fp32 weights and no masters."""
     kernels = {OURS: adam, FIRST: per_tensor} if device == "cuda" else {SAID: reference}
     ways = {}
@@ -155,32 +119,3 @@ def parameters(shapes: tuple[int, ...], dtype: torch.dtype, device: str) -> list
         weight.grad = torch.randn(n, generator=dice, device=device).to(dtype)
         weights.append(weight)
     return weights
-
-
-def in_turns(
-    calls: dict[str, Callable[[], object]], sizes: Sizes, device: str
-) -> dict[str, list[float]]:
-    """Seconds of one call of each, round by round; every second round goes backwards."""
-    for call in calls.values():  # compiles kernels and makes states
-        _seconds(call, 1, device)
-    often = {
-        who: ceil(sizes.least / max(1e-6, _seconds(call, 1, device)))
-        for who, call in calls.items()
-    }  # fmt: skip
-    times: dict[str, list[float]] = {who: [] for who in calls}
-    for i in range(sizes.warmup + sizes.repeats):
-        for who in calls if i % 2 else reversed(calls):
-            times[who].append(_seconds(calls[who], often[who], device))
-    return {who: samples[sizes.warmup :] for who, samples in times.items()}
-
-
-def _seconds(call: Callable[[], object], times: int, device: str) -> float:
-    """Of one call, from several in a row, launches included: a step is waited for."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(times):
-        call()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / times

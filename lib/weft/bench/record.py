@@ -65,6 +65,15 @@ class Result:
             raise ValueError("samples is empty; a result needs at least one")
         return cls(name, who, unit, median(samples), tuple(samples))
 
+    def over(self, other: "Result", who: str | None = None) -> "Result":
+        """The ratio of two results sample by sample, so of what was measured in the same round.
+
+        >>> Result.of("step", "weft", "s", [3, 2]).over(Result.of("step", "torch", "s", [2, 4]))
+        Result(name='step', who='weft / torch', unit='1', value=1.0, samples=(1.5, 0.5))
+        """
+        ratios = [a / b for a, b in zip(self.samples, other.samples, strict=True)]
+        return Result.of(self.name, who or f"{self.who} / {other.who}", "1", ratios)
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

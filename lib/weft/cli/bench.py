@@ -9,14 +9,16 @@ from dataclasses import replace
 from errno import ENOENT
 from pathlib import Path
 
-from weft.cli.common import known, one_line
+from weft.cli.common import one_line
 
 FAILED = 2
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Topics, which of their records, for how long, and where those are kept."""
-    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="one or more, in this order")
+    parser.add_argument(
+        "topics", metavar="TOPIC", nargs="*", help="one or more, in this order; or records' names"
+    )
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="write the records there")
     parser.add_argument("--only", metavar="NAME", default="", help="these records; or NAME,NAME")
     parser.add_argument(
@@ -31,22 +33,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the benchmarks of topics; print and write each record as soon as it is there."""
-    from weft.bench.jobs import carry_out, chosen, jobs, topics
+    from weft.bench.jobs import carry_out, chosen, here, topics
     from weft.terminal import working
 
     if options.goals:
         return show_goals(options.goals)
-    known_topics = dict.fromkeys(topics())
-    for topic in options.topics:
-        known("topic", topic, known_topics)
+    only = [name for name in options.only.split(",") if name]
     if options.list:
-        return show_list(options.topics or known_topics)
+        return show_list(options.topics or topics())
     if not options.topics:
-        raise ValueError(f"no topic is named: choose from {', '.join(known_topics)}")
+        raise ValueError(f"no topic is named: choose from {', '.join(topics())}")
+    device = here()
+    some = chosen(options.topics, only, device)
     if options.out:  # a folder that cannot be is better found out before an hour of measuring
         options.out.mkdir(parents=True, exist_ok=True)
-    only = [name for name in options.only.split(",") if name]
-    some = chosen([job for topic in options.topics for job in jobs(topic)], only)
 
     def keep(record) -> None:
         if options.commit and record.commit == "unknown":
@@ -56,31 +56,29 @@ def main(options: argparse.Namespace) -> int:
             print(f"written: {record.write(options.out)}", flush=True)
 
     with working(f"measuring {', '.join(options.topics)}") as progress:
-        outcome = carry_out(some, keep, progress, options.seconds)
+        outcome = carry_out(some, device, keep, progress, options.seconds)
     if outcome.left:
         print(f"left out: {','.join(outcome.left)}")
-    for names, error in outcome.failed.items():
-        what = "" if len(some) == 1 else f"{names}: "
-        print(f"weft bench: {what}{one_line(error)}", file=sys.stderr)
+    reasons = {}
+    for name, error in outcome.failed.items():
+        reasons.setdefault(one_line(error), []).append(name)
+    for reason, names in reasons.items():
+        what = "" if len(some) == 1 else f"{', '.join(names)}: "
+        print(f"weft bench: {what}{reason}", file=sys.stderr)
     return FAILED if outcome.failed else 0
 
 
-def show_list(names: Iterable[str]) -> int:
-    """Print which records topics make on this machine, and about how long each takes."""
-    from weft.bench.jobs import jobs
+def show_list(words: Iterable[str]) -> int:
+    """Print which records there are, where they are measured and about how long each takes."""
+    from weft.bench.jobs import chosen
     from weft.terminal import table
 
-    rows = []
-    for topic in names:
-        try:
-            rows += [
-                [topic, name, "" if job.seconds is None else f"{job.seconds:.0f}"]
-                for job in jobs(topic)
-                for name in job.names
-            ]
-        except ValueError as error:
-            rows.append([topic, one_line(error), ""])
-    table(["topic", "record", "s on an h200, guessed"], rows)
+    rows = [
+        [word, job.name, ", ".join(job.on), "" if job.seconds is None else f"{job.seconds:.0f}"]
+        for word in words
+        for job in chosen([word])
+    ]
+    table(["topic", "record", "on", "s on an h200, guessed"], rows)
     return 0
 
 

@@ -1,21 +1,21 @@
 """The schedule search beside the Zero Bubble paper's: bubble rates for its six settings."""
 
-from collections.abc import Callable
-
-from weft.bench.record import Record, Result
+from weft.bench.jobs import BenchJob, BenchRun, Found
+from weft.bench.record import Result
 from weft.plan.pipeline import PROFILES, Profile
 from weft.plan.pipeline.search import bound, search
 
 
-def bench(progress: Callable[[float, float, str], None]) -> list[Record]:
-    """The one record of the topic; `progress(done, total, what)` is told how far it is."""
+def rates(run: BenchRun) -> Found:
+    """The bubble rates of all six."""
     results = []
-    for done, profile in enumerate(PROFILES):
-        progress(done, len(PROFILES), f"{profile.model}, m = {profile.m}")
+    for profile in run.each(PROFILES, "{0.model}, m = {0.m}"):
         results += searched(profile)
     title = "Bubble rates: the Zero Bubble paper's searches, ours, and what nothing can go below"
-    command = "weft bench pipeline_search"
-    return [Record.here("pipeline-search", title, "pipeline", command, results)]
+    return title, results
+
+
+SEARCH = BenchJob("pipeline-search", rates)
 
 
 def searched(x: Profile) -> list[Result]:

@@ -1,30 +1,29 @@
 """ZeRO's bytes, sent and kept: by the formula, by the plan share by share, and by the meters.
 
-`weft bench zero_bytes` runs each stage on three gloo ranks, on a model whose parameters do not
-divide. Nothing is timed, so other work on the machine changes nothing.
+Each stage runs on three gloo ranks, on a model whose parameters do not divide. Nothing is timed,
+so other work on the machine changes nothing.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from weft.bench.record import Record, Result
+from weft.bench.jobs import BenchJob, BenchRun, Found
+from weft.bench.record import Result
 from weft.meter import live, traffic
 from weft.plan.memory import STAGES, model_states
 from weft.plan.zero import alive, calls, sent
 from weft.run.world import World, launch
 from weft.run.zero import Zero
 
-COMMAND = "weft bench zero_bytes"
 RECIPE = "fp32"
 SIZE = 4  # bytes of a weight and of a gradient
 ADAM = partial(torch.optim.Adam, foreach=False)
 
 
-class Sizes(NamedTuple):
+class LinearSizes(NamedTuple):
     """What is run: layers of a width, how many ranks, and the elements of a bucket."""
 
     width: int = 101
@@ -33,12 +32,12 @@ class Sizes(NamedTuple):
     bucket: int = 25_000
 
 
-FULL = Sizes()
+FULL = LinearSizes()
 
 
-def bench(progress: Callable[[float, float, str], None], sizes: Sizes = FULL) -> list[Record]:
-    """One record: of the fullest rank the bytes sent in a step, and kept when backward is over."""
-    progress(0.0, 1.0, f"bytes of {sizes.ranks} ranks")
+def counted(run: BenchRun, sizes: LinearSizes = FULL) -> Found:
+    """Of the fullest rank the bytes sent in a step, and kept when backward is over."""
+    run.progress(0.0, 1.0, f"bytes of {sizes.ranks} ranks")
     found = launch(_counted, sizes.ranks, sizes)
     results = []
     for stage in STAGES:
@@ -46,10 +45,13 @@ def bench(progress: Callable[[float, float, str], None], sizes: Sizes = FULL) ->
         results += _sent(stage, ranks, sizes) + _kept(stage, ranks, sizes)
     params = sum(p.numel() for p in _model(sizes).parameters())
     title = f"Bytes of a step and of the states: {params:,} parameters, {sizes.ranks} ranks"
-    return [Record.here("zero-bytes", title, "zero", COMMAND, results)]
+    return title, results
 
 
-def _sent(stage: int, ranks: list[dict], sizes: Sizes) -> list[Result]:
+BYTES = BenchJob("zero-bytes", counted)
+
+
+def _sent(stage: int, ranks: list[dict], sizes: LinearSizes) -> list[Result]:
     n = sizes.ranks
     halves = sum(2 if call.op == "all_reduce" else 1 for call in calls(stage))
     params = sum(ranks[0]["buckets"])
@@ -58,7 +60,7 @@ def _sent(stage: int, ranks: list[dict], sizes: Sizes) -> list[Result]:
     return _row(f"stage {stage}, sent", found)
 
 
-def _kept(stage: int, ranks: list[dict], sizes: Sizes) -> list[Result]:
+def _kept(stage: int, ranks: list[dict], sizes: LinearSizes) -> list[Result]:
     n, params = sizes.ranks, sum(ranks[0]["buckets"])
     plan = max(alive(stage, ranks[r]["buckets"], n, r, RECIPE).kept for r in range(n))
     table = model_states(params, n, stage, RECIPE).total
@@ -73,11 +75,11 @@ def _row(name: str, found: tuple[float, int, int]) -> list[Result]:
 # --- on a rank ------------------------------------------------------------------------------------
 
 
-def _counted(world: World, sizes: Sizes) -> list[dict]:
+def _counted(world: World, sizes: LinearSizes) -> list[dict]:
     return [_step(world, stage, sizes) for stage in STAGES]
 
 
-def _step(world: World, stage: int, sizes: Sizes) -> dict:
+def _step(world: World, stage: int, sizes: LinearSizes) -> dict:
     """What the second step takes: in the first the optimizer makes its state."""
     x = torch.ones(2, sizes.width)
     with live() as memory:
@@ -92,5 +94,5 @@ def _step(world: World, stage: int, sizes: Sizes) -> dict:
     return {"sent": sum(wire.bytes.values()), "kept": kept, "buckets": buckets}
 
 
-def _model(sizes: Sizes) -> nn.Module:
+def _model(sizes: LinearSizes) -> nn.Module:
     return nn.Sequential(*(nn.Linear(sizes.width, sizes.width) for _ in range(sizes.layers)))

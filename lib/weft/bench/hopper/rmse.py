@@ -6,18 +6,16 @@ attention of the numbers as they were drawn, before anything is rounded. The pap
 length nor width nor the number of heads: 8448 and 128 are those of its ablation.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from weft.bench.record import Record, Result
+from weft.bench.jobs import BenchJob, BenchRun, Found
+from weft.bench.record import Result
 from weft.ref.attention import attention
 from weft.ref.hopper import attention as flash3
 from weft.ref.hopper import attention_fp8, standard
-
-COMMAND = "weft bench hopper_rmse"
 
 # Shah et al. 2024, table 3: root mean squared errors.
 PAPER = {
@@ -30,7 +28,7 @@ PAPER = {
 }
 
 
-class Sizes(NamedTuple):
+class SampleSizes(NamedTuple):
     """Queries, keys and width of a head, heads in one sample, and samples."""
 
     T: int = 192
@@ -40,15 +38,13 @@ class Sizes(NamedTuple):
     samples: int = 7
 
 
-FULL = Sizes()
-Progress = Callable[[float, float, str], None]
+FULL = SampleSizes()
 
 
-def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
-    """The one record of the table; `progress(done, total, what)` is told how far it is."""
+def table(run: BenchRun, sizes: SampleSizes = FULL) -> Found:
+    """The paper's table, and ours."""
     found: dict[str, list[float]] = {name: [] for name in PAPER}
-    for seed in range(sizes.samples):
-        progress(seed, sizes.samples, f"sample {seed + 1} of {sizes.samples}")
+    for seed in run.each(range(sizes.samples), "sample {}"):
         for name, error in errors(sizes, seed).items():
             found[name].append(error)
     results = [Result.of(name, "weft", "1", values) for name, values in found.items()]
@@ -57,10 +53,13 @@ def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
         f"Root mean squared errors of attention with outliers: {sizes.heads} heads of {sizes.T} "
         f"queries and {sizes.S} keys, K = {sizes.K}, in each sample"
     )
-    return [Record.here("hopper-rmse", title, "hopper", COMMAND, results)]
+    return title, results
 
 
-def errors(sizes: Sizes, seed: int) -> dict[str, float]:
+ACCURACY = BenchJob("hopper-rmse", table)
+
+
+def errors(sizes: SampleSizes, seed: int) -> dict[str, float]:
     """The root mean squared error of each method on one batch of heads."""
     dice = torch.Generator().manual_seed(seed)
     q, k, v = (outliers((1, n, sizes.heads, sizes.K), dice) for n in (sizes.T, sizes.S, sizes.S))

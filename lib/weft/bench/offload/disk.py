@@ -1,7 +1,7 @@
 """Streaming to a disk and from it: the store beside plain direct I/O, dd and a mapped file.
 
-`weft bench offload_disk` runs this part of `weft bench offload` alone. Ours and the others take
-turns in one run, since a disk is never twice as fast.
+Some GiB are written and read in a folder of its own on this machine's disk, which is gone
+afterwards. Ours and the others take turns in one run, since a disk is never twice as fast.
 """
 
 import mmap
@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -18,18 +18,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from weft.bench.record import Record, Result
+from weft.bench.jobs import BenchJob, BenchRun, Found, Progress
+from weft.bench.record import Result
 from weft.run.offload import Store, direct, durable, forget
 
-COMMAND = "weft bench offload_disk"
 OURS, COPIED, DIRECT, DD, MAPPED = "weft", "weft, copied", "direct I/O", "dd", "mmap"
 IN_MEMORY = {"tmpfs", "ramfs"}  # file systems that are none of a disk
 MIB, GIB = 2**20, 2**30
 BLOCK = 4 * MIB
-Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
 
 
-class Files(NamedTuple):
+class StreamedFiles(NamedTuple):
     """How many files of which size are streamed, and how often by each."""
 
     files: int = 8
@@ -37,22 +36,22 @@ class Files(NamedTuple):
     repeats: int = 8
 
 
-FULL = Files()
+FULL = StreamedFiles()
 
 
-def bench(progress: Progress, sizes: Files = FULL) -> list[Record]:
-    """The record of streaming."""
-    with disk(2 * sizes.files * sizes.size) as folder:
-        results = streaming(sizes, folder, progress)
-    title = (
-        f"Writing and reading {sizes.files} files of {sizes.size // MIB} MiB, "
-        "to the disk and from it"
-    )
-    return [Record.here("offload-disk", title, "offload", COMMAND, results)]
-
-
-def streaming(sizes: Files, folder: Path, progress: Progress) -> list[Result]:
+def disk(run: BenchRun, sizes: StreamedFiles = FULL) -> Found:
     """Bytes per second of each, written and read, and ours over direct I/O's pair by pair."""
+    with a_disk(2 * sizes.files * sizes.size) as folder:
+        results = streaming(sizes, folder, run.progress)
+    files = f"{sizes.files} files of {sizes.size // MIB} MiB"
+    return f"Writing and reading {files}, to the disk and from it", results
+
+
+DISK = BenchJob("offload-disk", disk)
+
+
+def streaming(sizes: StreamedFiles, folder: Path, progress: Progress) -> list[Result]:
+    """The same in a folder; what writes and what reads times itself."""
     ways = {OURS: ours, DIRECT: by_hand, COPIED: copied, MAPPED: mapped}  # the first two in a row
     ways |= {DD: by_dd} if shutil.which("dd") else {}
     rates: dict[tuple[str, str], list[float]] = {}
@@ -69,11 +68,9 @@ def streaming(sizes: Files, folder: Path, progress: Progress) -> list[Result]:
                 if turn and taken:
                     rate = sizes.files * sizes.size / taken
                     rates.setdefault((what, who), []).append(rate)
-    results = [Result.of(what, who, "B/s", samples) for (what, who), samples in rates.items()]
-    for what in ("write", "read"):
-        pairs = zip(rates[what, OURS], rates[what, DIRECT], strict=True)
-        results.append(Result.of(what, f"{OURS} / {DIRECT}", "1", [a / b for a, b in pairs]))
-    return results
+    results = {key: Result.of(*key, "B/s", samples) for key, samples in rates.items()}
+    ratios = [results[what, OURS].over(results[what, DIRECT]) for what in ("write", "read")]
+    return [*results.values(), *ratios]
 
 
 def ours(folder: Path, data: Tensor, files: int) -> tuple[float, float]:
@@ -173,7 +170,7 @@ def mapped(folder: Path, data: Tensor, files: int) -> tuple[float, float]:
 
 
 @contextmanager
-def disk(room: int) -> Iterator[Path]:
+def a_disk(room: int) -> Iterator[Path]:
     """A folder on a real disk with so much room, removed at the end with all that is in it."""
     for place in (tempfile.gettempdir(), "/var/tmp", os.getcwd()):
         free = shutil.disk_usage(place).free if os.access(place, os.W_OK) else 0

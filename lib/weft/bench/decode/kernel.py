@@ -7,11 +7,9 @@ Everything is recorded as a CUDA graph, so that no launch is waited for, over se
 turns that are larger than the chip's own together, and the peers take turns in every round.
 """
 
-import time
 from collections.abc import Callable
 from functools import cache, cached_property, partial
 from math import ceil
-from statistics import median
 from typing import NamedTuple
 
 import torch
@@ -19,11 +17,12 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from weft.bench.record import Record, Result
+from weft.bench.clock import OneDevice, graph
+from weft.bench.jobs import BenchJob, BenchRun, Found
+from weft.bench.record import Result
 from weft.kernels.decode import paged_attention, per_head
 from weft.ref.decode import paged_attention as reference
 
-COMMAND = "weft bench decode_kernel"
 OURS, FIRST, COPY = "weft", "weft, a program per head", "copy"
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -31,10 +30,9 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "math": SDPBackend.MATH,
 }
-Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
 
 
-class Case(NamedTuple):
+class CacheRead(NamedTuple):
     """B sequences of S tokens, H heads on G; `ragged` lengths go from an eighth of S to S."""
 
     B: int
@@ -48,74 +46,71 @@ class Case(NamedTuple):
         return f"{self.B} × {lengths}, {self.H} heads on {self.G}"
 
 
-class Sizes(NamedTuple):
-    """What is timed, and where; a sample takes at least `least` seconds."""
+class ReadSizes(NamedTuple):
+    """What is read: cases, heads of which width in blocks of how many tokens; bytes of a copy."""
 
-    cases: tuple[Case, ...] = (
-        Case(1, 8192, 32, 8),
-        Case(1, 131072, 32, 8),
-        Case(8, 32768, 32, 8),
-        Case(64, 4096, 32, 8),
-        Case(256, 1024, 32, 8),
-        Case(64, 8192, 32, 8, ragged=True),
-        Case(32, 4096, 32, 32),
-        Case(32, 8192, 64, 8),
-        Case(64, 16384, 64, 1),
+    cases: tuple[CacheRead, ...] = (
+        CacheRead(1, 8192, 32, 8),
+        CacheRead(1, 131072, 32, 8),
+        CacheRead(8, 32768, 32, 8),
+        CacheRead(64, 4096, 32, 8),
+        CacheRead(256, 1024, 32, 8),
+        CacheRead(64, 8192, 32, 8, ragged=True),
+        CacheRead(32, 4096, 32, 32),
+        CacheRead(32, 8192, 64, 8),
+        CacheRead(64, 16384, 64, 1),
     )
     K: int = 128
     block: int = 16
     dtype: torch.dtype = torch.bfloat16
     copied: int = 2**30
-    warmup: int = 3
-    repeats: int = 20
-    least: float = 0.01
-    device: str = "cuda"
 
 
-FULL = Sizes()
-FLEX = (Case(64, 4096, 32, 8), Case(32, 8192, 64, 8))  # each compiles anew, for many seconds
+FULL = ReadSizes()
+FLEX = (
+    CacheRead(64, 4096, 32, 8),
+    CacheRead(32, 8192, 64, 8),
+)  # each compiles anew, for many seconds
 
 
-def bench(progress: Progress, sizes: Sizes = FULL) -> list[Record]:
-    """The record of the kernels on this machine's GPU; ValueError where there is none."""
-    if sizes.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("this needs a GPU: torch sees no CUDA device")
-    results = []
-    with torch.inference_mode():
-        for i, case in enumerate(sizes.cases):
-            progress(i, len(sizes.cases), str(case))
-            results += measured(case, sizes)
+@torch.inference_mode()
+def reading(run: BenchRun, sizes: ReadSizes = FULL) -> Found:
+    """Every case in turn."""
+    clock, results = run.clock(3, 20, least=0.01), []
+    for case in run.each(sizes.cases):
+        results += measured(case, sizes, clock)
     dtype = str(sizes.dtype).removeprefix("torch.")
     title = (
         f"Reading the cache while decoding: {dtype}, heads of width {sizes.K}, blocks of "
         f"{sizes.block}"
     )
-    return [Record.here("decode-kernel", title, "decode", COMMAND, results, sizes.device)]
+    return title, results
 
 
-def measured(case: Case, sizes: Sizes) -> list[Result]:
+KERNEL = BenchJob("decode-kernel", reading, ("cuda",), seconds=120)
+
+
+def measured(case: CacheRead, sizes: ReadSizes, clock: OneDevice) -> list[Result]:
     """Bytes of cache per second by everybody who can do the case; ours over the copy's and best."""
-    caches = [Cache(case, sizes, seed=0)]
-    while len(caches) * caches[0].bytes < 4 * _last_cache(sizes.device):
-        caches.append(Cache(case, sizes, seed=len(caches)))
+    device = clock.device
+    caches = [Cache(case, sizes, device, seed=0)]
+    while len(caches) * caches[0].bytes < 4 * _last_cache(device):
+        caches.append(Cache(case, sizes, device, seed=len(caches)))
     calls = {who: [partial(way, cache) for cache in caches] for who, way in ways(case).items()}
     calls = {who: each for who, each in calls.items() if _can(each[0])}
     _demand_equal({who: each[0]() for who, each in calls.items()}, caches[0])
-    source = torch.zeros(sizes.copied, dtype=torch.uint8, device=sizes.device)
+    source = torch.zeros(sizes.copied, dtype=torch.uint8, device=device)
     calls[COPY] = [partial(torch.empty_like(source).copy_, source)]
-    runs = {who: _recorded(each, sizes.device) for who, each in calls.items()}
-    moved = dict.fromkeys(runs, sum(cache.bytes for cache in caches)) | {COPY: 2 * sizes.copied}
+    samples = clock.samples({who: graph(each, device) for who, each in calls.items()})
+    moved = dict.fromkeys(calls, sum(cache.bytes for cache in caches)) | {COPY: 2 * sizes.copied}
     rates = {
-        who: [moved[who] / seconds for seconds in times]
-        for who, times in in_turns(runs, sizes).items()
+        who: Result.of(str(case), who, "B/s", [moved[who] / t for t in times])
+        for who, times in samples.items()
     }
-    results = [Result.of(str(case), who, "B/s", samples) for who, samples in rates.items()]
-    peers = [who for who in rates if who not in (OURS, FIRST, COPY)]
-    best = [max(peers, key=lambda who: median(rates[who]))] if peers else []
-    for whose, name in zip([COPY, *best], (COPY, "best peer"), strict=False):
-        ratio = [ours / other for ours, other in zip(rates[OURS], rates[whose], strict=True)]
-        results.append(Result.of(str(case), f"{OURS} / {name}", "1", ratio))
-    return results
+    peers = [rate for who, rate in rates.items() if who not in (OURS, FIRST, COPY)]
+    others = {COPY: rates[COPY], "best peer": max(peers, key=lambda r: r.value, default=None)}
+    ratios = [rates[OURS].over(r, f"{OURS} / {who}") for who, r in others.items() if r]
+    return [*rates.values(), *ratios]
 
 
 # --- what is read, and by whom --------------------------------------------------------------------
@@ -124,9 +119,9 @@ def measured(case: Case, sizes: Sizes) -> list[Result]:
 class Cache:
     """One cache in blocks of random order with its table, and the same tokens in rows."""
 
-    def __init__(self, case: Case, sizes: Sizes, seed: int):
+    def __init__(self, case: CacheRead, sizes: ReadSizes, device: str, seed: int):
         B, S, H, G, ragged = case
-        K, block, device = sizes.K, sizes.block, sizes.device
+        K, block = sizes.K, sizes.block
         dice = torch.Generator(device).manual_seed(seed)
         make = partial(torch.randn, generator=dice, device=device, dtype=sizes.dtype)
         most = ceil(S / block)
@@ -152,7 +147,7 @@ class Cache:
         return self.q, self.k, self.v, self.table, self.lengths
 
 
-def ways(case: Case) -> dict[str, Callable[[Cache], Tensor]]:
+def ways(case: CacheRead) -> dict[str, Callable[[Cache], Tensor]]:
     """Who can be asked, ours first; torch's only for sequences of one length. [B, 1, H, K] each."""
     asked: dict[str, Callable[[Cache], Tensor]] = {
         OURS: lambda cache: paged_attention(*cache.call),
@@ -212,57 +207,6 @@ def _demand_equal(results: dict[str, Tensor], cache: Cache) -> None:
         torch.testing.assert_close(
             got[:2].float(), exact, rtol=0, atol=near, msg=f"{who} gives another result"
         )
-
-
-# --- how it is timed ------------------------------------------------------------------------------
-
-
-def _recorded(calls: list[Callable[[], Tensor]], device: str) -> Callable[[], None]:
-    """All calls as one graph, so that the processor's part in launching them is left out."""
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    if device == "cpu":
-        return run
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        run()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
-
-
-def in_turns(runs: dict[str, Callable[[], None]], sizes: Sizes) -> dict[str, list[float]]:
-    """Seconds of one run by everybody, round by round; every second round goes backwards."""
-    repeat = {
-        who: ceil(sizes.least / max(1e-6, _seconds(run, 1, sizes))) for who, run in runs.items()
-    }
-    times: dict[str, list[float]] = {who: [] for who in runs}
-    for i in range(sizes.warmup + sizes.repeats):
-        for who in runs if i % 2 else reversed(runs):
-            times[who].append(_seconds(runs[who], repeat[who], sizes))
-    return {who: samples[sizes.warmup :] for who, samples in times.items()}
-
-
-def _seconds(run: Callable[[], None], times: int, sizes: Sizes) -> float:
-    """Of one run, from several in a row; a GPU's by its own clock."""
-    if sizes.device == "cpu":
-        start = time.perf_counter()
-        for _ in range(times):
-            run()
-        return (time.perf_counter() - start) / times
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first.record()
-    for _ in range(times):
-        run()
-    last.record()
-    last.synchronize()
-    return first.elapsed_time(last) / 1e3 / times
 
 
 def _last_cache(device: str) -> int:
