@@ -14,7 +14,7 @@ from weft.plan.precision import RECIPES
 from weft.plan.zero.stages import checked_buckets, checked_stage, share
 
 
-class Alive(NamedTuple):
+class RankBytes(NamedTuple):
     """Bytes on one rank when there are most: kept are states, and `passing` goes again."""
 
     weights: int
@@ -40,7 +40,7 @@ def alive(
     rank: int,
     recipe: str | Sequence[int] = "mixed",
     microbatches: int = 1,
-) -> Alive:
+) -> RankBytes:
     """Bytes that one of n ranks keeps, and the most that pass through beside them.
 
     `buckets` has the elements of each bucket in the order of backward. `recipe` is one
@@ -52,7 +52,7 @@ def alive(
     Rajbhandari et al. 2020, section 5.
 
     >>> alive(3, buckets=[10, 11, 30], n=4, rank=0)
-    Alive(weights=28, gradients=28, optimizer=168, passing=126)
+    RankBytes(weights=28, gradients=28, optimizer=168, passing=126)
     """
     stage = checked_stage(stage)
     microbatches = whole("microbatches", microbatches)
@@ -60,7 +60,7 @@ def alive(
     buckets = checked_buckets(buckets)
     mine = [len(share(numel, n, rank)) for numel in buckets]
     shared = sum(mine)
-    return Alive(
+    return RankBytes(
         weights=weight * (shared if stage == 3 else sum(buckets)),
         gradients=gradient * (shared if stage >= 2 else sum(buckets)),
         optimizer=state * (shared if stage >= 1 else sum(buckets)),

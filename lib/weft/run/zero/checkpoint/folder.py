@@ -8,7 +8,7 @@ checked first, and zero is changed only when all ranks have read all of theirs.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -98,39 +98,34 @@ def _settings(zero: DataParallel) -> dict[str, Any]:
 
 def _fits(place: Path, zero: DataParallel, manifest: dict[str, Any]) -> None:
     """ValueError unless the checkpoint is of such a module and optimizer."""
+    for misfit in _misfits(zero, manifest):
+        raise ValueError(f"{place} has {misfit}; nothing was loaded")
+
+
+def _misfits(zero: DataParallel, manifest: dict[str, Any]) -> Iterator[str]:
+    """What the checkpoint has that this module or optimizer has otherwise."""
     here, there = state.described(zero), manifest["shapes"]
     for where in sorted(here.keys() | there.keys()):
         _, _, name = where.partition("/")
         if where not in there:
-            raise ValueError(f"{place} has no {name}, which the module has; nothing was loaded")
-        if where not in here:
-            raise ValueError(f"{place} has {name}, which the module has not; nothing was loaded")
-        if here[where] != there[where]:
-            raise ValueError(
-                f"{place} has {name} of shape {there[where]}, the module's is {here[where]}; "
-                "nothing was loaded"
-            )
+            yield f"no {name}, which the module has"
+        elif where not in here:
+            yield f"{name}, which the module has not"
+        elif here[where] != there[where]:
+            yield f"{name} of shape {there[where]}, the module's is {here[where]}"
     for bucket in zero.buckets:
-        kept = str((bucket.weights if bucket.masters is None else bucket.masters).dtype)
+        kept = bucket.weights if bucket.masters is None else bucket.masters
+        dtype = str(kept.dtype).removeprefix("torch.")
         for name in bucket.names:
             saved = manifest["tensors"][f"weights/{name}"]["dtype"]
-            if f"torch.{saved}" != kept:
-                raise ValueError(
-                    f"{place} has {name} in {saved}, the optimizer's is in "
-                    f"{kept.removeprefix('torch.')}; nothing was loaded"
-                )
-    kind = type(zero.optimizer).__name__
-    if kind != manifest["optimizer"]:
-        raise ValueError(
-            f"{place} has the state of {manifest['optimizer']}, the optimizer is of class {kind}; "
-            "nothing was loaded"
-        )
+            if saved != dtype:
+                yield f"{name} in {saved}, the optimizer's is in {dtype}"
+    kind, saved = type(zero.optimizer).__name__, manifest["optimizer"]
+    if kind != saved:
+        yield f"the state of {saved}, the optimizer is of class {kind}"
     groups, saved = len(zero.optimizer.param_groups), len(manifest["options"])
     if groups != saved:
-        raise ValueError(
-            f"{place} has {saved} groups of parameters, the optimizer has {groups}; "
-            "nothing was loaded"
-        )
+        yield f"{saved} groups of parameters, the optimizer has {groups}"
 
 
 def _plain(what: str, value: Any) -> Any:
