@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 import pytest
-from pictures import SVG, inside, parse, tips, told, words
+from pictures import SVG, apart, inside, parse, tips, told, words
 
 from weft.draw.collectives.boxes import CARD, GPU, SWITCH, box_svg
 from weft.draw.collectives.film import PARTIAL, WHOLE, film_svg, step_svg
@@ -140,7 +140,7 @@ def test_one_rank_has_no_curves():
 @pytest.mark.parametrize(("n", "link"), [(2, "pcie4"), (7, "nvlink4"), (512, "ib-hdr")])
 def test_the_dots_are_at_the_formulas_times(n, link):
     kinds = "ring", "tree", "double_tree", "in_network"
-    root = inside(parse(times_svg(n, LINKS[link], 2**22, in_network=True)), wide_ones=True)
+    root = apart(inside(parse(times_svg(n, LINKS[link], 2**22, in_network=True))))
     at = {tip.split(", ")[0]: tip.split(": ")[1] for _, tip in tips(root)}
     for kind, name in zip(kinds, ("ring", "tree", "two trees", "switch adds"), strict=True):
         number, unit = at[name].split()

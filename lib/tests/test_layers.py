@@ -33,7 +33,7 @@ LAYERS = {  # layer -> the layers of weft that it may import, itself apart
 }
 SHARED = {  # layers whose entries are topics -> what else they hold, which several topics share
     "plan": {"arguments", "comm", "hardware", "memory", "schedule", "shape", "simulate", "units"},
-    "draw": {"figure", "measured", "memory"},
+    "draw": {"chart", "figure", "measured", "memory"},
     "explore": {"box", "memory"},
     "ref": set(),
     "kernels": {"code", "gluon", "interpret"},

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import SVG, inside, parse, tips, told, words
+from pictures import SVG, apart, inside, parse, tips, told, words
 
-from weft.draw.measured.curves import LINE, Panel, panels, spread
+from weft.draw.chart import spread
+from weft.draw.measured.curves import LINE, Panel, panels
 from weft.draw.measured.curves import svg as curves
 from weft.draw.measured.ladder import BAR, Step, wrapped
 from weft.draw.measured.ladder import svg as ladder
@@ -50,7 +51,7 @@ def labels(root) -> list:
 @settings(max_examples=25)
 @given(drawn(), st.booleans())
 def test_every_point_is_there_and_higher_is_more(panel, roof):
-    root = inside(parse(curves(panel, {"matmul": 9.5e14} if roof else {})))
+    root = apart(inside(parse(curves(panel, {"matmul": 9.5e14} if roof else {}))))
     found = spots(root, panel)
     assert {n: set(line) for n, line in found.items()} == {
         n: set(v) for n, v in panel.lines.items()

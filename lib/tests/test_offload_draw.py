@@ -4,9 +4,8 @@ import re
 from itertools import pairwise, product
 
 import pytest
-from pictures import SVG, inside, parse, tips, told, words
+from pictures import SVG, apart, axis, inside, parse, tips, told, words
 
-from weft.draw.figure import Log, Scale
 from weft.draw.offload.places import LOOKS as STATE_LOOKS
 from weft.draw.offload.places import NAMES, TOO_MUCH, levels_svg
 from weft.draw.offload.rates import MOST, needed_svg, rates_svg
@@ -83,9 +82,10 @@ def test_the_dots_are_at_the_plans_efficiency(flow, devices):
         for (mark, tip), (name, rate) in zip(tips(root), LINKS.items(), strict=True):
             share = share_left(SHAPE, batch, flow, rate * shared, V100_REACHES)
             assert tip == f"{name}, {batch} sequences: {percent(share)}"
-            y = Scale(0, 1, 276, 24 + 18 * len(LINKS))
-            assert float(mark.get("cy")) == pytest.approx(y(share), abs=0.01)
-            assert float(mark.get("cx")) == pytest.approx(Log(1, MOST, 46, 466)(batch), abs=0.01)
+            assert axis(root, "y")(float(mark.get("cy"))) == pytest.approx(share, abs=1e-4)
+            assert axis(root, "x", log=True)(float(mark.get("cx"))) == pytest.approx(
+                batch, rel=1e-3
+            )
             assert f"{name} {percent(share)}" in told(root)
 
 
@@ -117,7 +117,7 @@ def test_what_is_needed_for_ninety_percent(devices):
         shared = devices if flow == "optimizer" else 1
         rate = bandwidth_for(one[flow], 0.9, V100_REACHES) / shared
         assert f"{flow} {quantity(rate, 'B/s')}" in told(root)
-    assert set(FLOWS) | set(LINKS) <= set(words(root))
+    assert set(FLOWS) | set(LINKS) <= set(words(apart(root)))
 
 
 @pytest.mark.parametrize(

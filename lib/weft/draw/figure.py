@@ -91,6 +91,10 @@ class Scale:
         share = (value - self.low) / reach if reach else 0.0
         return self.start + share * (self.stop - self.start)
 
+    def at(self, share: float) -> float:
+        """The quantity so far along: 0 is `low`, 1 is `high`."""
+        return self.low + share * (self.high - self.low)
+
     def ticks(self, most: int) -> tuple[float, ...]:
         """Round values, 1, 2 or 5 times a power of ten apart, at most about `most` of them."""
         reach = self.high - self.low
@@ -121,6 +125,10 @@ class Log:
     def __call__(self, value: float) -> float:
         share = log10(value / self.low) / log10(self.high / self.low)
         return self.start + share * (self.stop - self.start)
+
+    def at(self, share: float) -> float:
+        """The quantity so far along: 0 is `low`, 1 is `high`."""
+        return self.low * (self.high / self.low) ** share
 
     def ticks(self, digits: Sequence[int]) -> tuple[float, ...]:
         """Every power of ten times each of `digits`, within [low, high]."""

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
-from weft.draw.figure import Figure, Log, measure, number
+from weft.draw.chart import DASHES, SMALL, WIDE, Axis, Chart, Key, line
+from weft.draw.figure import Figure, Log, measure
 from weft.plan.hardware import Chip, from_record
 from weft.plan.roofline import Work, attainable, operation, ridge, seconds, wall
 from weft.plan.units import amount, quantity
 
 Roofs = Sequence[tuple[Chip, str]]
 
-WIDE, PLOT, LEFT, LINE = 400, 216, 42, 17
-DASHES = ("none", "7 3", "2 3", "7 3 2 3")
+LINE = 17  # of the table
 
 
 def _short(value: float) -> str:
@@ -75,22 +75,22 @@ def svg(
     """
     rates = _checked(points, roofs, rates)
     x, y = _scales(points, roofs, rates, span)
-    top = 16 * len(roofs) + 26
-    x = Log(*x, LEFT, WIDE - 16)
-    y = Log(*y, top + PLOT, top)
-    high = top + PLOT + 44 + LINE * (len(points) + bool(points))
-    figure = Figure(
-        WIDE, high, _title(roofs), _describe(points, roofs, rates),
-        least=WIDE * 0.85, largest=WIDE * 1.5,
-    )  # fmt: skip
-    _axes(figure, x, y)
-    for i, (chip, dtype) in enumerate(roofs):
-        _roof(figure, chip, dtype, x, y, DASHES[i % len(DASHES)], 16 * i + 12)
+    chart = Chart(
+        "Roofline of " + ", ".join(f"{chip.name} {dtype}" for chip, dtype in roofs),
+        _describe(points, roofs, rates),
+        Axis("FLOPs per byte", *x, _intensity, log=True, ticks=_decades(x)),
+        Axis("FLOP/s", *y, _short, log=True, ticks=_decades(y)),
+        [Key(_roof_words(*roof), line(i)) for i, roof in enumerate(roofs)],
+        below=LINE * (len(points) + bool(points)),
+        upright=True,
+    )
+    for i, roof in enumerate(roofs):
+        _roof(chart, *roof, line(i))
     if len(roofs) == 1:
-        _sides(figure, *roofs[0], x, y)
-    _points(figure, points, roofs, rates, x, y)
-    _table(figure, points, roofs, rates, top + PLOT + 44)
-    return str(figure)
+        _sides(chart.figure, *roofs[0], chart.x, chart.y)
+    _points(chart.figure, points, roofs, rates, chart.x, chart.y)
+    _table(chart.figure, points, roofs, rates, chart.bottom)
+    return str(chart.figure)
 
 
 def _checked(points, roofs, rates) -> Mapping[str, float]:
@@ -124,39 +124,21 @@ def _scales(points, roofs, rates, span) -> tuple[tuple[float, float], tuple[floa
     return x, (10.0 ** floor(log10(low) + 1e-9), 2 * top)
 
 
-def _axes(figure: Figure, x: Log, y: Log) -> None:
-    figure.words(0, y.stop - 8, "FLOP/s", font_size=11)
-    with figure.group(font_size=11, text_anchor="end"):
-        for tick in _decades(y, 14):
-            figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.15)
-            figure.words(x.start - 5, y(tick) + 4, _short(tick))
-    with figure.group(font_size=11, text_anchor="middle"):
-        for tick in _decades(x, 36):
-            figure.line(x(tick), y.start, x(tick), y.stop, stroke_opacity=0.15)
-            figure.words(x(tick), y.start + 15, _short(tick) if tick >= 1 else amount(tick))
-    figure.line(x.start, y.start, x.stop, y.start)
-    middle = (x.start + x.stop) / 2
-    figure.words(middle, y.start + 31, "FLOPs per byte", text_anchor="middle", font_size=11)
+def _decades(span: tuple[float, float]) -> Sequence[float]:
+    return Log(*span, 0, 1).ticks((1,))
 
 
-def _decades(axis: Log, apart: float) -> Sequence[float]:
-    """Powers of ten on an axis, each at least so far `apart` from the last."""
-    ticks = axis.ticks((1,))
-    room = abs(axis.stop - axis.start) / log10(axis.high / axis.low)
-    return ticks[:: ceil(apart / room)]
+def _intensity(tick: float) -> str:
+    """A round intensity: 0.1, 100, 10 k."""
+    return _short(tick) if tick >= 1 else amount(tick)
 
 
-def _roof(figure: Figure, chip: Chip, dtype: str, x: Log, y: Log, dash: str, legend: float) -> None:
-    """The roof itself, what it is, and a mark where its two walls meet."""
-    look = {"stroke": "currentColor", "stroke_width": 2, "stroke_dasharray": dash}
-    meet, rate = ridge(chip, dtype), chip.rate(dtype)
-    corners = ((x.low, x.low * chip.bandwidth), (meet, rate), (x.high, rate))
-    path = "L".join(f"{number(x(i))} {number(y(r))}" for i, r in corners)
-    figure.mark("path", d=f"M{path}", fill="none", **look)
+def _roof(chart: Chart, chip: Chip, dtype: str, look: dict) -> None:
+    """The roof itself, and a mark where its two walls meet."""
+    meet, rate, x = ridge(chip, dtype), chip.rate(dtype), chart.x
+    chart.curve([(x.low, x.low * chip.bandwidth), (meet, rate), (x.high, rate)], look)
     foot = {"stroke_dasharray": "1 3", "stroke_opacity": 0.7}
-    figure.line(x(meet), y(rate), x(meet), y.start, **foot)
-    figure.line(0, legend - 4, 30, legend - 4, **look)
-    figure.words(36, legend, _roof_words(chip, dtype), font_size=11)
+    chart.figure.line(x(meet), chart.y(rate), x(meet), chart.y.start, **foot)
 
 
 def _roof_words(chip: Chip, dtype: str) -> str:
@@ -167,10 +149,10 @@ def _roof_words(chip: Chip, dtype: str) -> str:
 def _sides(figure: Figure, chip: Chip, dtype: str, x: Log, y: Log) -> None:
     """Which wall is met first, on either side of the ridge."""
     at = x(ridge(chip, dtype))
-    look = {"font_size": 11, "fill_opacity": 0.8}
+    look = {"font_size": SMALL, "fill_opacity": 0.8}
     for wall_, anchor, room in (("memory", "end", at - x.start), ("compute", "start", x.stop - at)):
         for side in (f"{wall_}-bound", wall_):
-            if measure(side, 11) + 8 < room:
+            if measure(side, SMALL) + 8 < room:
                 shift = -6 if anchor == "end" else 6
                 figure.words(at + shift, y.start - 6, side, text_anchor=anchor, **look)
                 break
@@ -206,7 +188,7 @@ def _dot(figure: Figure, at: float, spot: float, tip: str, hollow: bool = False)
 def _along(chip: Chip, dtype: str, x: Log, y: Log) -> Iterator[tuple]:
     """Small boxes that cover a roof, so that no number is written across it."""
     for at in range(round(x.start), round(x.stop), 6):
-        i = x.low * (x.high / x.low) ** ((at - x.start) / (x.stop - x.start))
+        i = x.at((at - x.start) / (x.stop - x.start))
         spot = y(min(chip.rate(dtype), i * chip.bandwidth))
         yield at - 3, spot - 2, at + 3, spot + 2
 
@@ -219,7 +201,7 @@ def _label(figure: Figure, text: str, at: float, spot: float, taken: list, x: Lo
         for reach in (1, 1.9, 2.8, 3.7)
         for right, down in (
             (9 * reach, 11 * reach), (0, 14 * reach), (-9 * reach, 11 * reach),
-            (12 * reach, 2), (0, -12 * reach), (-11 * reach, -8 * reach),
+            (12 * reach, 2), (0, -12 * reach), (-11 * reach, -8 * reach), (11 * reach, -8 * reach),
         )
     ]  # fmt: skip
 
@@ -233,7 +215,7 @@ def _label(figure: Figure, text: str, at: float, spot: float, taken: list, x: Lo
     taken.append((best[0] - wide / 2, best[1] - 6, best[0] + wide / 2, best[1] + 6))
     if abs(best[0] - at) + abs(best[1] - spot) > 24:
         figure.line(at, spot, *best, stroke_opacity=0.4, stroke_width=1)
-    look = {"text_anchor": "middle", "font_size": 11, "font_weight": "bold"}
+    look = {"text_anchor": "middle", "font_size": SMALL, "font_weight": "bold"}
     figure.words(best[0], best[1] + 4, text, **look)
 
 
@@ -249,7 +231,7 @@ def _table(figure: Figure, points, roofs, rates, top: float) -> None:
     step = 64 if len(roofs) == 1 else 54
     columns = [WIDE - step * (len(heads) - 1 - i) for i in range(len(heads))]
     room = WIDE - step * len(heads) - 20
-    with figure.group(font_size=11):
+    with figure.group(font_size=SMALL):
         for column, head in zip(columns, heads, strict=True):
             if head in DASHES:
                 look = {"stroke_width": 2, "stroke_dasharray": head}
@@ -265,9 +247,9 @@ def _table(figure: Figure, points, roofs, rates, top: float) -> None:
 
 
 def _fitting(name: str, room: float) -> str:
-    if measure(name, 11) <= room:
+    if measure(name, SMALL) <= room:
         return name
-    while name and measure(name + "…", 11) > room:
+    while name and measure(name + "…", SMALL) > room:
         name = name[:-1]
     return name.rstrip() + "…"
 
@@ -287,10 +269,6 @@ def _cells(points, roofs: Roofs, rates) -> tuple[list[str], list[list[str]]]:
             cells.append(wall(work, *roofs[0]))
         rows.append(cells)
     return heads, rows
-
-
-def _title(roofs: Roofs) -> str:
-    return "Roofline of " + ", ".join(f"{chip.name} {dtype}" for chip, dtype in roofs)
 
 
 def _row_words(name: str, work: Work, roofs: Roofs, reached: float | None = None) -> str:
@@ -337,7 +315,8 @@ def text(
             spot = rates.get(name) or attainable(work, *roofs[0])
             row, column = round(y(spot)), round(x(work.intensity))
             grid[row][column] = _mark(i) if grid[row][column] in " /-=~" else "*"
-    labels = {round(y(tick)): _short(tick) for tick in _decades(y, 1)}
+    tens = _decades(spans[1])
+    labels = {round(y(tick)): _short(tick) for tick in tens[:: ceil(len(tens) / len(grid))]}
     lines = [f"{labels.get(i, ''):>6} |{''.join(row).rstrip()}" for i, row in enumerate(grid)]
     lines.append(" " * 7 + "+" + "-" * columns)
     lines.append((" " * 8 + _ticks(x, columns)).rstrip())
@@ -353,7 +332,7 @@ def _mark(i: int) -> str:
 
 def _roof_characters(grid, chip: Chip, dtype: str, x: Log, y: Log, flat: str) -> None:
     for column in range(len(grid[0])):
-        at = x.low * (x.high / x.low) ** (column / x.stop)
+        at = x.at(column / x.stop)
         slope = at < ridge(chip, dtype)
         row = round(y(min(chip.rate(dtype), at * chip.bandwidth)))
         if 0 <= row < len(grid):
@@ -363,7 +342,7 @@ def _roof_characters(grid, chip: Chip, dtype: str, x: Log, y: Log, flat: str) ->
 def _ticks(x: Log, columns: int) -> str:
     line = ""
     for tick in x.ticks((1,)):
-        label = _short(tick) if tick >= 1 else amount(tick)
+        label = _intensity(tick)
         start = round(x(tick))
         if len(line) < start + (not line) and start + len(label) <= columns:
             line = line.ljust(start) + label

@@ -2,21 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from weft.draw.figure import Figure, Log, measure, number
+from weft.draw.chart import Axis, Chart, Key, line
 from weft.plan.collectives import crossover, seconds
 from weft.plan.hardware import Link
-from weft.plan.units import binary, moment
+from weft.plan.units import binary, moment, quantity
 
-WIDE, HIGH = 480, 330
 LEAST, MOST = 2**10, 2**33  # bytes
-LOOKS = {
-    "ring": "none",
-    "tree": "7 3",
-    "double_tree": "10 3 2 3",
-    "in_network": "2 3",
-    "flat": "none",
-    "rails": "7 3",
-}
 NAMES = {
     "ring": "ring",
     "tree": "tree",
@@ -49,30 +40,23 @@ def curves_svg(curves: Curves, nbytes: int, title: str, told: str = "") -> str:
         raise ValueError(f"nbytes is {nbytes!r}, must be from {LEAST} to {MOST}")
     times = {kind: curve(nbytes) for kind, curve in curves.items()}
     ends = [curve(size) for curve in curves.values() for size in (LEAST, MOST)]
-    x = Log(LEAST, MOST, 58, WIDE - 16)
-    y = Log(_below(min(ends)), 10 * _below(max(ends)), HIGH - 44, 56)
     words = [f"{NAMES[kind]} {moment(time, 's', time)}" for kind, time in times.items()]
     description = (
         f"Curves of time over size, flat while latency counts and rising with size after. {told}"
         f"At {binary(nbytes)}: {', '.join(words)}."
     )
-    figure = Figure(WIDE, HIGH, title, description, least=WIDE * 0.73, largest=WIDE * 1.25)
-    _axes(figure, x, y)
-    left = 0.0
-    for kind in curves:
-        look = {"stroke_width": 2, "stroke_dasharray": LOOKS[kind]}
-        figure.line(left, 10, left + 30, 10, **look)
-        figure.words(left + 36, 14, NAMES[kind])
-        left += 36 + measure(NAMES[kind]) + 16
+    looks = {kind: line(i) for i, kind in enumerate(curves)}
+    ticks = [2**k for k in range(12, 34, 4)]
+    x = Axis("bytes", LEAST, MOST, binary, log=True, ticks=ticks)
+    low, high = _below(min(ends)), 10 * _below(max(ends))
+    y = Axis("time of one all-reduce", low, high, lambda time: quantity(time, "s"), log=True)
+    keys = [Key(NAMES[kind], look) for kind, look in looks.items()]
+    chart = Chart(title, description, x, y, keys)
     for kind, curve in curves.items():
-        sizes = [LEAST * (MOST / LEAST) ** (i / 60) for i in range(61)]
-        path = "L".join(f"{number(x(size))} {number(y(curve(size)))}" for size in sizes)
-        dash = LOOKS[kind]
-        look = {"stroke": "currentColor", "stroke_width": 2, "stroke_dasharray": dash}
-        figure.mark("path", d=f"M{path}", fill="none", **look)
+        chart.curve([(size, curve(size)) for size in chart.spots()], looks[kind])
         tip = f"{NAMES[kind]}, {binary(nbytes)}: {moment(times[kind], 's', times[kind])}"
-        figure.mark("circle", cx=x(nbytes), cy=y(times[kind]), r=4.5, tip=tip)
-    return str(figure)
+        chart.point(nbytes, times[kind], tip, r=4.5)
+    return str(chart.figure)
 
 
 def _below(time: float) -> float:
@@ -81,17 +65,3 @@ def _below(time: float) -> float:
     while power * 10 <= time * (1 + 1e-9):
         power *= 10
     return power
-
-
-def _axes(figure: Figure, x: Log, y: Log) -> None:
-    figure.words(0, y.stop - 16, "seconds for one all-reduce")
-    for tick in y.ticks((1,)):
-        figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.15)
-        label = moment(tick, "s", tick)
-        figure.words(x.start - 6, y(tick) + 4, label, text_anchor="end", font_size=11)
-    with figure.group(text_anchor="middle", font_size=11):
-        for tick in (2**k for k in range(12, 34, 4)):
-            figure.line(x(tick), y.start, x(tick), y.start + 4)
-            figure.words(x(tick), y.start + 17, binary(tick))
-    figure.line(x.start, y.start, x.stop, y.start)
-    figure.words((x.start + x.stop) / 2, y.start + 36, "bytes", text_anchor="middle")

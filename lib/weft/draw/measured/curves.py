@@ -10,15 +10,13 @@ from math import inf, isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from weft.draw.chart import DASHES, HIGH, SMALL, Axis, Chart, spread
 from weft.draw.figure import (
     FORWARD,
     INPUT_GRADIENT,
     STUCK,
     WAITING,
     WEIGHT_GRADIENT,
-    Figure,
-    Log,
-    Scale,
     measure,
     number,
 )
@@ -27,13 +25,12 @@ from weft.plan.units import amount, length, prefixed, quantity
 Points = Mapping[float, float]  # size -> value; a size that is missing is a gap
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
-WIDE, PLOT, TOP, LEFT, SMALL, LINE = 400, 200, 26, 48, 11, 13
+LINE = 13
 MOST_LABEL = 104  # wider ones are broken in two
 SIZED = (  # "causal, T = 512" and "context 64", or "1024 numbers"
     re.compile(r"(?:(?P<panel>.+), )?(?P<across>[^,\d]+?) *=? *(?P<size>\d+)"),
     re.compile(r"(?:(?P<panel>.+), )?(?P<size>\d+) (?P<across>[^,\d]+)"),
 )
-DASHES = ("none", "6 3", "2 3")
 MARKS: tuple[Callable[[float, float], str], ...] = (
     lambda x, y: f"M{number(x - 3.5)} {number(y)}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
     lambda x, y: f"M{number(x - 3)} {number(y - 3)}h6v6h-6z",
@@ -82,22 +79,25 @@ def svg(panel: Panel, limits: Mapping[str, float] = NOTHING) -> str:
     _check(panel, limits)
     sizes = sorted({size for line in panel.lines.values() for size in line})
     labels = _labels(panel, limits)
-    deep = max(PLOT, sum(label.high for label in labels) + 4)
     right = max(measure(text, SMALL) for label in labels for text in label.texts) + 26
-    x = Log(sizes[0], sizes[-1], LEFT + 8, WIDE - right - 6)
-    y = _heights(panel, limits, TOP + deep, TOP)
-    figure = Figure(
-        WIDE, TOP + deep + 38, _title(panel), _describe(panel, limits, sizes),
-        least=WIDE * 0.85, largest=WIDE * 1.35,
-    )  # fmt: skip
-    place = _middle(x) if len(sizes) == 1 else x
-    _axes(figure, panel, sizes, place, y, WIDE - right)
+    chart = Chart(
+        _title(panel),
+        _describe(panel, limits, sizes),
+        _across(panel, sizes),
+        _upwards(panel, limits),
+        high=max(HIGH, sum(label.high for label in labels) + 4),
+        right=right,
+        inset=8,
+        weight="bold",
+    )
     for value in limits.values():
-        figure.line(LEFT, y(value), WIDE - right, y(value), stroke_dasharray="8 4")
+        at = chart.y(value)
+        chart.figure.line(chart.left, at, chart.right, at, stroke_dasharray="8 4")
     for i, (who, line) in reversed(list(enumerate(panel.lines.items()))):  # ours on top
-        _line(figure, panel, who, line, sizes, place, y, _look(i), MARKS[i % len(MARKS)])
-    _write_labels(figure, labels, y, place, sizes[-1], WIDE - right)
-    return str(figure)
+        chart.curve([(size, line.get(size)) for size in sizes], _look(i))
+        _marks(chart, panel, who, line, i)
+    _write_labels(chart, labels, sizes[-1])
+    return str(chart.figure)
 
 
 def _check(panel: Panel, limits: Mapping[str, float]) -> None:
@@ -117,17 +117,6 @@ def _by_powers(unit: str) -> bool:
     return unit != "1" and not unit.endswith("/s")
 
 
-def _middle(x: Log) -> Callable[[float], float]:
-    return lambda _: (x.start + x.stop) / 2
-
-
-def _heights(panel: Panel, limits: Mapping[str, float], bottom: float, top: float) -> Scale | Log:
-    values = [v for line in panel.lines.values() for v in line.values()] + list(limits.values())
-    if _by_powers(panel.unit):
-        return Log(min(values) / 1.5, max(values) * 1.5, bottom, top)
-    return Scale(0, max(values) * 1.04 or 1.0, bottom, top)
-
-
 def _look(i: int) -> dict[str, str]:
     """The stroke of the i-th line."""
     if i == 0:
@@ -143,59 +132,40 @@ def _fill(i: int) -> dict[str, str]:
     return {"fill": "currentColor"} if i == 0 else COLOURS[(i - 1) % len(COLOURS)].paint()
 
 
-def _line(figure, panel, who, line, sizes, x, y, look, mark) -> None:
-    """A line through neighbouring sizes, broken where one is missing, with a mark at each."""
-    path, before = "", False
-    for size in sizes:
-        if size in line:
-            path += f"{'L' if before else 'M'}{number(x(size))} {number(y(line[size]))}"
-        before = size in line
-    figure.mark("path", d=path, fill="none", stroke_linejoin="round", **look)
-    fill = _fill(list(panel.lines).index(who))
+def _marks(chart: Chart, panel: Panel, who: str, line: Mapping[float, float], i: int) -> None:
+    """A mark at each point of a line, with what was measured there."""
     for size, value in line.items():
         tip = f"{who}, {panel.across} {size:g}: {quantity(value, panel.unit)}"
-        figure.mark("path", d=mark(x(size), y(value)), tip=tip, **fill)
+        outline = MARKS[i % len(MARKS)](chart.x(size), chart.y(value))
+        chart.figure.mark("path", d=outline, tip=tip, **_fill(i))
 
 
 # --- axes -----------------------------------------------------------------------------------------
 
 
-def _axes(figure: Figure, panel: Panel, sizes, x, y, stop: float) -> None:
-    ticks, head = _ticks(panel, y)
-    told = f"{panel.name}: {head}" if panel.name else head
-    figure.words(0, 12, told, font_weight="bold")
-    with figure.group(font_size=SMALL, text_anchor="end"):
-        for at, word in ticks:
-            figure.line(LEFT, y(at), stop, y(at), stroke_opacity=0.15)
-            figure.words(LEFT - 5, y(at) + 4, word)
-    figure.line(LEFT, y.start, stop, y.start)
-    free = -inf
-    with figure.group(font_size=SMALL, text_anchor="middle"):
-        for size in sizes:
-            figure.line(x(size), y.start, x(size), y.start + 4)
-            half = measure(length(size), SMALL) / 2
-            if x(size) - half >= free:
-                figure.words(x(size), y.start + 16, length(size))
-                free = x(size) + half + 4
+def _across(panel: Panel, sizes: Sequence[float]) -> Axis:
+    """A tick for each size; one alone stands in the middle."""
     letters = "".join(map(length, sizes))
     thousand = " (1k = 1024)" if "k" in letters else " (1M = 1024²)" if "M" in letters else ""
-    middle = (LEFT + stop) / 2
-    across = f"{panel.across}{thousand}"
-    figure.words(middle, y.start + 32, across, text_anchor="middle", font_size=SMALL)
+    low, high = (sizes[0], sizes[-1]) if len(sizes) > 1 else (sizes[0] / 2, sizes[0] * 2)
+    return Axis(panel.across + thousand, low, high, length, log=True, ticks=sizes)
 
 
-def _ticks(panel: Panel, y: Scale | Log) -> tuple[list[tuple[float, str]], str]:
-    """Where the level lines are and how they read, and what stands above the axis."""
-    if isinstance(y, Log):
-        ticks = y.ticks((1,)) if len(y.ticks((1,))) >= 3 else y.ticks((1, 2, 5))
+def _upwards(panel: Panel, limits: Mapping[str, float]) -> Axis:
+    """Rates and ratios from zero, in one unit that the name says; the rest by powers."""
+    values = [v for line in panel.lines.values() for v in line.values()] + list(limits.values())
+    if _by_powers(panel.unit):
         head = {"s": "time", "B": "bytes"}.get(panel.unit, panel.unit)
-        return [(tick, quantity(tick, panel.unit)) for tick in ticks], head
-    if panel.unit in ("1", "1/s"):
-        head = "ratio" if panel.unit == "1" else "per second"
-        return [(tick, amount(tick)) for tick in y.ticks(5)], head
-    size, unit = prefixed(y.high / 2, panel.unit)
-    shown = Scale(0, y.high / size, y.start, y.stop)
-    return [(tick * size, amount(tick)) for tick in shown.ticks(5)], unit
+        low, high = min(values) / 1.5, max(values) * 1.5
+        return Axis(_head(panel, head), low, high, lambda v: quantity(v, panel.unit), log=True)
+    most = max(values) * 1.04 or 1.0
+    size, unit = prefixed(most / 2, panel.unit)
+    head = {"1": "ratio", "1/s": "per second"}.get(unit, unit)
+    return Axis(_head(panel, head), 0, most, lambda value: amount(value / size))
+
+
+def _head(panel: Panel, unit: str) -> str:
+    return f"{panel.name}: {unit}" if panel.name else unit
 
 
 # --- what stands at the end of a line -------------------------------------------------------------
@@ -237,46 +207,11 @@ def _label(name: str, value: float, unit: str, last: float, mark, fill) -> Label
     return Label(value, both, last, mark, fill)
 
 
-def spread(wanted: Sequence[float], highs: Sequence[float], top: float, bottom: float) -> list:
-    """Where labels begin, downwards, so that none covers another: each as near as can be.
-
-    `wanted` are the middles of their values' places, from the top downwards.
-
-    >>> spread([10, 12, 90], [10, 10, 10], 0, 100)
-    [1.0, 11.0, 85.0]
-    """
-    starts, groups = [], []  # neighbours that touch move together: (sum of wishes, members, high)
-    for want, high in zip(wanted, highs, strict=True):
-        groups.append(([want - high / 2], [high]))
-        while len(groups) > 1 and _start(groups[-1]) < _start(groups[-2]) + sum(groups[-2][1]):
-            wishes, heights = groups.pop()
-            shift = sum(groups[-1][1])
-            groups[-1][0].extend(wish - shift for wish in wishes)
-            groups[-1][1].extend(heights)
-    for group in groups:
-        at = _start(group)
-        for high in group[1]:
-            starts.append(at)
-            at += high
-    below = bottom
-    for i in reversed(range(len(starts))):
-        starts[i] = below = min(starts[i], below - highs[i])
-    above = top
-    for i, high in enumerate(highs):
-        starts[i] = max(starts[i], above)
-        above = starts[i] + high
-    return starts
-
-
-def _start(group: tuple[list[float], list[float]]) -> float:
-    """The place of a group that suits its members best, on average."""
-    return sum(group[0]) / len(group[0])
-
-
-def _write_labels(figure: Figure, labels: list[Label], y, x, most: float, left: float) -> None:
+def _write_labels(chart: Chart, labels: list[Label], most: float) -> None:
     """In a column on the right; a fine line leads there from a curve that comes so far."""
+    figure, x, y, left = chart.figure, chart.x, chart.y, chart.right
     highs = [label.high for label in labels]
-    starts = spread([y(label.value) for label in labels], highs, TOP - 8, y.start + 8)
+    starts = spread([y(label.value) for label in labels], highs, y.stop - 8, y.start + 8)
     for label, start in zip(labels, starts, strict=True):
         middle = start + label.high / 2
         if label.mark is None:

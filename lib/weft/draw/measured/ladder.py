@@ -32,7 +32,7 @@ def svg(
     most = max([*known, *limits.values()], default=1.0)
     x = Scale(0, most, 0, WIDE - 4)
     reasons = [wrapped(step.reason, WIDE, SMALL) for step in steps]
-    top = (20 if title else 4) + LINE * len(limits)
+    top = (20 if title else 4) + (LINE * len(limits) + 7 if limits else 0)
     high = top + sum(LINE + BAR + LINE * len(lines) + GAP for lines in reasons)
     figure = Figure(
         WIDE, high, title or "Versions, one after the other", _describe(steps, unit, limits),

@@ -2,21 +2,12 @@
 
 from math import floor, log10
 
-from weft.draw import figure as svg
-from weft.draw.figure import Figure, Log, measure, number
+from weft.draw.chart import RING, Axis, Chart, Key, line
 from weft.plan.pipeline import bubble, interleaved, one_f_one_b
 from weft.plan.simulate import simulate
-from weft.plan.units import amount, percent
+from weft.plan.units import percent
 
-WIDE, HIGH = 480, 330
 CURVES = (1, 2, 4)
-DASHES = ("none", "7 3", "2 3", "7 3 2 3")
-RING = {
-    "fill": "none",
-    "stroke": svg.STUCK.hexadecimal,
-    "stroke_width": 3,
-    "style": f"stroke:var(--{svg.STUCK.variable},{svg.STUCK.hexadecimal})",
-}
 
 
 def bubble_svg(p: int = 8, m: int = 32, v: int = 1, most: int = 64) -> str:
@@ -33,22 +24,21 @@ def bubble_svg(p: int = 8, m: int = 32, v: int = 1, most: int = 64) -> str:
     most = max(most, m, 2 * p)
     curves = sorted({*CURVES, v})
     least = 10 ** floor(log10(bubble.fraction(p, most, max(curves))))
-    x = Log(1, most, 48, WIDE - 16)
-    y = Log(least, 1, HIGH - 44, 72)
-    figure = Figure(
-        WIDE,
-        HIGH,
+    looks = {each: line(i, 2.5 if each == v else 1.25) for i, each in enumerate(curves)}
+    keys = [Key("v = 1 (1F1B)" if i == 1 else f"v = {i}", look) for i, look in looks.items()]
+    choice = Key(f"m = {m}, v = {v}: {percent(share)}", RING, "ring")
+    doubled = [2**i for i in range(most.bit_length())]
+    chart = Chart(
         f"The bubble of {p} ranks over the number of microbatches",
         _describe(p, m, v, share, curves, most),
-        least=WIDE * 0.73,
-        largest=WIDE * 1.25,
+        Axis("microbatches m", 1, most, str, log=True, ticks=doubled),
+        Axis("idle share of the step", least, 1, lambda share: percent(share, 4), log=True),
+        [*keys, Key("simulated", {}, "point"), choice],
     )
-    _axes(figure, x, y)
-    _legend(figure, curves, v, f"m = {m}, v = {v}: {percent(share)}")
-    for i, each in enumerate(curves):
-        _curve(figure, p, each, x, y, DASHES[i % len(DASHES)], chosen=each == v)
-    figure.mark("circle", cx=x(m), cy=y(share), r=8, **RING)
-    return str(figure)
+    for each, look in looks.items():
+        _curve(chart, p, each, look)
+    chart.ring(m, share)
+    return str(chart.figure)
 
 
 def simulated(p: int, m: int, v: int) -> float:
@@ -68,48 +58,14 @@ def points(p: int, v: int, most: int) -> tuple[int, ...]:
     return (*fewer, *doubled)
 
 
-def _curve(figure: Figure, p: int, v: int, x: Log, y: Log, dash: str, chosen: bool) -> None:
+def _curve(chart: Chart, p: int, v: int, look: dict) -> None:
+    """The closed form from the least m on that there is, and simulations on it."""
     first = 1 if v == 1 else p
-    steps = 48
-    stretch = [first * (x.high / first) ** (i / steps) for i in range(steps + 1)]
-    path = "L".join(f"{number(x(m))} {number(y(bubble.fraction(p, m, v)))}" for m in stretch)
-    look = {"stroke_width": 2.5 if chosen else 1.25, "stroke_dasharray": dash}
-    figure.mark("path", d=f"M{path}", fill="none", stroke="currentColor", **look)
-    for m in points(p, v, round(x.high)):
+    stretch = [first, *(m for m in chart.spots() if m > first)]
+    chart.curve([(m, bubble.fraction(p, m, v)) for m in stretch], look)
+    for m in points(p, v, round(chart.x.high)):
         share = simulated(p, m, v)
-        tip = f"m = {m}, v = {v}: simulated {percent(share)}"
-        figure.mark("circle", cx=x(m), cy=y(share), r=3.5, tip=tip)
-
-
-def _axes(figure: Figure, x: Log, y: Log) -> None:
-    """m doubles from tick to tick; the idle share goes by ones, twos and fives across."""
-    figure.words(0, y.stop - 14, "idle share of the step")
-    for tick in y.ticks((1, 2, 5)):
-        figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.15)
-        label = f"{amount(100 * tick)} %"
-        figure.words(x.start - 6, y(tick) + 4, label, text_anchor="end", font_size=11)
-    with figure.group(text_anchor="middle", font_size=11):
-        for tick in (2**i for i in range(round(x.high).bit_length())):
-            figure.line(x(tick), y.start, x(tick), y.start + 4)
-            figure.words(x(tick), y.start + 17, str(tick))
-    figure.line(x.start, y.start, x.stop, y.start)
-    middle = (x.start + x.stop) / 2
-    figure.words(middle, y.start + 36, "microbatches m", text_anchor="middle")
-
-
-def _legend(figure: Figure, curves: list[int], chosen: int, choice: str) -> None:
-    """Two lines above the plot, which the curves of any p leave free."""
-    left = 0.0
-    for i, v in enumerate(curves):
-        look = {"stroke_width": 2.5 if v == chosen else 1.25, "stroke_dasharray": DASHES[i]}
-        figure.line(left, 10, left + 30, 10, **look)
-        name = "v = 1 (1F1B)" if v == 1 else f"v = {v}"
-        figure.words(left + 36, 14, name)
-        left += 36 + measure(name) + 16
-    figure.mark("circle", cx=8, cy=30, r=3.5)
-    figure.words(22, 34, "simulated")
-    figure.mark("circle", cx=116, cy=30, r=7, **RING)
-    figure.words(130, 34, choice, font_weight="bold")
+        chart.point(m, share, f"m = {m}, v = {v}: simulated {percent(share)}")
 
 
 def _describe(p: int, m: int, v: int, share: float, curves: list[int], most: int) -> str:

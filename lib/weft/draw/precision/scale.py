@@ -7,7 +7,7 @@ from math import floor, log2
 from weft.draw.figure import Colour, Figure, Scale, legend, number
 from weft.draw.precision.formats import EXPONENT, LOST, OUTLINE, told
 from weft.plan.precision import Format, LossScale, fates
-from weft.plan.units import percent
+from weft.plan.units import percent, power
 
 WIDE, HIGH = 480, 130
 BAR = Colour("weft-w", "#009E73")
@@ -73,8 +73,8 @@ def _axis(figure: Figure, x: Scale, bottom: float) -> None:
     with figure.group(text_anchor="middle", font_size=11):
         for tick in x.ticks(10):
             if x.start + 10 < x(tick) < x.stop - 10:
-                figure.words(x(tick), bottom + 15, str(tick).replace("-", "−"))
-        figure.words((x.start + x.stop) / 2, bottom + 31, "power of two")
+                figure.words(x(tick), bottom + 15, power(2, tick))
+        figure.words((x.start + x.stop) / 2, bottom + 31, "magnitude")
 
 
 def _describe(powers: Counter, format: Format, scale: float, shares: Mapping[str, float]) -> str:
@@ -113,13 +113,13 @@ def scale_svg(values: Sequence[float], skipped: Sequence[bool]) -> str:
         largest=WIDE * 1.3,
     )
     figure.words(0, 12, "loss scale", font_size=11)
-    with figure.group(font_size=11, text_anchor="end"):
+    with figure.group(text_anchor="end"):
         for tick in y.ticks(5):
             figure.line(x.start, y(tick), x.stop, y(tick), stroke_opacity=0.15)
-            figure.words(x.start - 5, y(tick) + 4, f"2^{tick}")
+            figure.words(x.start - 5, y(tick) + 4, power(2, tick))
     outline = f"M{number(x(0))} {number(y(powers[0]))}"
-    for i, power in enumerate(powers):
-        outline += f"V{number(y(power))}H{number(x(i + 1))}"
+    for i, at in enumerate(powers):
+        outline += f"V{number(y(at))}H{number(x(i + 1))}"
     figure.mark("path", d=outline, fill="none", stroke="currentColor", stroke_width=2)
     wide = x(1) - x(0)
     boxes = [(x(i), bottom + 14, wide, 10) for i, skip in enumerate(skipped) if skip]

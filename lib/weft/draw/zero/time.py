@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from weft.draw import figure as svg
-from weft.draw.figure import Figure, Log, Scale, measure, number
+from weft.draw.chart import Axis, Chart, line
+from weft.draw.figure import Figure, Scale, measure
 from weft.draw.memory import GRADIENTS, WEIGHTS
-from weft.plan.units import amount, binary, moment, prefixed
+from weft.plan.units import binary, moment
 from weft.plan.zero import COMPUTE, LINK, Durations, Span, exposed, simulated, step_seconds
 
 WIDE, ROW, HIGH = 480, 22, 18
@@ -148,9 +149,6 @@ def buckets_svg(
         raise ValueError(f"nbytes is {nbytes!r}, must be from {least} to {most}")
     sizes = [2.0 ** (18 + i / 4) for i in range(61)]
     times = [curve(size) for size in sizes]
-    top, left, bottom = 22, 62, 212
-    x = Log(least, most, left, WIDE - 18)
-    y = Scale(0, 1.08 * max(times) or 1.0, bottom, top)
     same = min(times) * (1 + 1e-9)  # where many are as good, rounding is not to choose
     best = next(size for size, time in zip(sizes, times, strict=True) if time <= same)
     unit = "s"
@@ -159,21 +157,11 @@ def buckets_svg(
         f"{moment(min(times), unit, min(times))}; at {binary(nbytes)} it is "
         f"{moment(curve(nbytes), unit, curve(nbytes))}."
     )
-    figure = Figure(WIDE, bottom + 42, title, told, least=WIDE * 0.73, largest=WIDE * 1.25)
-    figure.words(0, 12, "waiting in a step")
-    size, _ = prefixed(y.high, unit)
-    shown = Scale(0, y.high / size, bottom, top)
-    for tick in shown.ticks(5):
-        figure.line(left, shown(tick), x.stop, shown(tick), stroke_opacity=0.15)
-        label = f"{amount(tick)} {prefixed(y.high, unit)[1]}"
-        figure.words(left - 6, shown(tick) + 4, label, text_anchor="end", font_size=11)
-    with figure.group(text_anchor="middle", font_size=11):
-        for power in range(18, 34, 3):
-            figure.line(x(2**power), bottom, x(2**power), bottom + 4)
-            figure.words(x(2**power), bottom + 17, binary(2**power))
-    figure.words((left + x.stop) / 2, bottom + 35, "bytes in a bucket", text_anchor="middle")
-    path = "L".join(f"{number(x(s))} {number(y(t))}" for s, t in zip(sizes, times, strict=True))
-    figure.mark("path", d=f"M{path}", fill="none", stroke="currentColor", stroke_width=2)
+    most_time = 1.08 * max(times) or 1.0
+    x = Axis("bytes in a bucket", least, most, binary, True, [2**k for k in range(18, 34, 3)])
+    y = Axis("waiting in a step", 0, most_time, lambda time: moment(time, unit, most_time))
+    chart = Chart(title, told, x, y)
+    chart.curve(zip(sizes, times, strict=True), line(0))
     tip = f"{binary(nbytes)}: waits {moment(curve(nbytes), unit, curve(nbytes))}"
-    figure.mark("circle", cx=x(nbytes), cy=y(curve(nbytes)), r=4.5, tip=tip)
-    return str(figure)
+    chart.point(nbytes, curve(nbytes), tip, r=4.5)
+    return str(chart.figure)
