@@ -11,7 +11,7 @@ from weft.bench.record import read
 from weft.kernels import compile_for
 from weft.kernels.attention import fa1, naive
 from weft.kernels.attention.face import passes
-from weft.kernels.attention.tuned import SMALL, TARGETS, Tile, tile
+from weft.kernels.attention.tuned import SMALL, TARGETS, KernelTile, tile
 from weft.kernels.code.loops import hot, plain
 
 STREAMS = {"forward", "dq", "dkdv"}  # the passes in which tiles of one side stream past the other
@@ -103,7 +103,7 @@ def test_a_tile_is_at_least_what_a_tensor_core_takes_and_cuts_into_whole_edges()
     for name, target in ((name, target) for name in names for target in (*TARGETS, SMALL)):
         for size, width in ((2, 16), (2, 64), (2, 256), (4, 16), (4, 128), (4, 256)):
             one = tile(target, name, size, width)
-            assert isinstance(one, Tile) and all(n % 16 == 0 for n in one[:3])
+            assert isinstance(one, KernelTile) and all(n % 16 == 0 for n in one[:3])
             assert one.q >= 16 and one.warps in (2, 4, 8)
             if name in STREAMS:
                 streams = one.q if name == "dkdv" else one.k

@@ -12,7 +12,7 @@ import torch
 from weft.kernels.attention import fa1, launch
 from weft.kernels.attention import naive as attention_naive
 from weft.kernels.attention.face import attention
-from weft.kernels.attention.tuned import Tile
+from weft.kernels.attention.tuned import KernelTile
 from weft.ref.attention.exact import attention as reference
 from weft.ref.attention.exact import merge
 
@@ -32,11 +32,11 @@ def small_tiles(monkeypatch, request):
     """Several tiles in each direction, also where a tile is interpreted."""
     if not request.node.get_closest_marker("gpu"):
         small = {
-            "dkdv": Tile(32, 16, 32),
-            "fa1": Tile(16, 32, 32, warps=2),
+            "dkdv": KernelTile(32, 16, 32),
+            "fa1": KernelTile(16, 32, 32, warps=2),
         }
         monkeypatch.setattr(
-            launch, "tile", lambda target, name, *_: small.get(name, Tile(32, 32, 16))
+            launch, "tile", lambda target, name, *_: small.get(name, KernelTile(32, 32, 16))
         )
 
 

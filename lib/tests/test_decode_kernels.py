@@ -261,13 +261,6 @@ def test_the_machine_code_is_what_the_chapter_says(target):
     assert 2 * 128 * piece.registers <= 65536
 
 
-def test_the_compiled_kernels_are_those_that_run():
-    _, piece, _ = decode.passes("sm_90")
-    wanted = decode._constants(16, 8, 128, 128, 16, torch.bfloat16)
-    assert wanted.items() <= piece.constexprs.items()
-    assert piece.options == decode._options(8, 128, 128, torch.bfloat16)
-
-
 # --- on a GPU -------------------------------------------------------------------------------------
 
 LARGE = [  # lengths, block, H, G, K, V

@@ -17,9 +17,10 @@ import pytest
 import triton
 
 from weft.bench import machine_code
-from weft.bench.machine_code import FACES, counted, differences, source, stale, told
+from weft.bench.machine_code import FACES, counted, differences, stale, told
 from weft.bench.record import Record, Result, read
 from weft.kernels import Compiled
+from weft.kernels.code import digest, source
 from weft.kernels.code.loops import hot
 from weft.kernels.hopper import faces as hopper
 from weft.plan.hopper.floor import Turn, alone, ceiling, clocks
@@ -145,13 +146,13 @@ def test_a_source_is_all_that_the_compiler_is_given():
 def test_a_word_in_what_a_kernel_calls_makes_its_source_another(monkeypatch):
     one, delta, dq, _ = hopper.passes("sm_90")
     before = [source(x) for x in (one, delta, dq)]
-    true = machine_code._text
+    true = digest._text
 
     def changed(module, old, new):
         text = true(module).replace(old, new)
         assert text != true(module)
-        monkeypatch.setattr(machine_code, "_text", lambda m: text if m == module else true(m))
-        machine_code._module.cache_clear()
+        monkeypatch.setattr(digest, "_text", lambda m: text if m == module else true(m))
+        digest._module.cache_clear()
         return [source(x) != was for x, was in zip((one, delta, dq), before, strict=True)]
 
     tile = "weft.kernels.hopper.tile"
@@ -165,7 +166,7 @@ def test_a_word_in_what_a_kernel_calls_makes_its_source_another(monkeypatch):
         assert changed(words, "wait = hopper", "wait = 0 or hopper") == [True] * 3
         assert changed(faces, "import torch", "import torch, math") == [False] * 3
     finally:
-        machine_code._module.cache_clear()
+        digest._module.cache_clear()
 
 
 def test_what_is_new_changed_or_gone_is_stale(records):

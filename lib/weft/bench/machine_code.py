@@ -6,15 +6,11 @@ Hopper the hot loop is counted too, and what a turn of it costs each unit at lea
 (`weft.plan.hopper.floor`). `differences` compares what is compiled now with a record.
 """
 
-import ast
-import hashlib
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib.util import find_spec
-from pathlib import Path
 
 import triton
 from triton import knobs
@@ -26,7 +22,7 @@ from weft.kernels import attention as attention_
 from weft.kernels import decode as decode_
 from weft.kernels import hopper as hopper_
 from weft.kernels import precision as precision_
-from weft.kernels.code import Instruction, Loop, plain
+from weft.kernels.code import Instruction, Loop, plain, source
 from weft.kernels.hopper import fp8
 from weft.plan.hopper import Turn, alone, ceiling, clocks
 
@@ -187,70 +183,6 @@ JOBS = tuple(
     BenchJob(f"{topic}-code", partial(assembled, topic), tools=lambda: {"ptxas": assembler()})
     for topic in FACES
 )
-
-
-# --- what the compiler is given -------------------------------------------------------------------
-
-
-def source(one: Pass) -> int:
-    """A number for all that the compiler is given: kernel, types, constants, options, Triton.
-
-    Two passes with the same number become the same machine code, so only one need be compiled.
-    The text is that of the kernel's function and of all that this names, and so on, in the
-    modules of weft.kernels; what else stands there, and in which file, does not matter.
-    """
-    homes = {name: _home(value) for name, value in one.constexprs.items()}
-    given = {name: home[1] if home else repr(one.constexprs[name]) for name, home in homes.items()}
-    function = _home(one.function)
-    texts = sorted(_reached([function, *filter(None, homes.values())]).values())
-    words = (triton.__version__, function[1], sorted(one.signature.items()))
-    words += (sorted(given.items()), sorted(one.options.items()), texts)
-    return int(hashlib.sha256(repr(words).encode()).hexdigest()[:12], 16)
-
-
-def _home(value: object) -> tuple[str, str] | None:
-    """The module and the name of a kernel; None for anything else."""
-    function = getattr(value, "fn", None)
-    return function and (function.__module__, function.__name__)
-
-
-def _reached(homes: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The text of what stands at some places, and of what that names in weft.kernels, and so on."""
-    found: dict[tuple[str, str], str] = {}
-    new = list(homes)
-    while new:
-        module, name = home = new.pop()
-        defined, imported = _module(module)
-        if home in found or name not in defined | imported:
-            continue
-        if name in imported:
-            new.append(imported[name])
-            continue
-        found[home], named = defined[name]
-        new += [(module, other) for other in named]
-    return found
-
-
-@cache
-def _module(name: str) -> tuple[dict[str, tuple[str, set[str]]], dict[str, tuple[str, str]]]:
-    """What a module defines, each with its text and the names in it, and what it imports."""
-    text = _text(name)
-    lines, defined, imported = text.splitlines(), {}, {}
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft.kernels."):
-            imported |= {x.asname or x.name: (node.module, x.name) for x in node.names}
-        names = [getattr(node, "name", None)]
-        for target in getattr(node, "targets", ()):
-            names += [x.id for x in ast.walk(target) if isinstance(x, ast.Name)]
-        first = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", ()))])
-        said = "\n".join(lines[first - 1 : node.end_lineno])
-        named = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
-        defined |= {one: (said, named) for one in names if one}
-    return defined, imported
-
-
-def _text(module: str) -> str:
-    return Path(find_spec(module).origin).read_text(encoding="utf-8")
 
 
 # --- the guard ------------------------------------------------------------------------------------

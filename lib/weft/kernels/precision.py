@@ -13,13 +13,14 @@ Kingma and Ba 2015, algorithm 1.
 from collections.abc import Sequence
 from functools import lru_cache
 from math import log2
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.code import Pass
+from weft.kernels.code import Pass, launch, recording
 
 BLOCK = 1024  # weights of a program, 8 for each thread: 16 bytes of bf16, 32 of fp32
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
@@ -49,6 +50,7 @@ def adam(
     if not tensors:
         return
     numbers = _prepare(tensors, scale, found)
+    rates = AdamRates(lr, *betas, *_falls(betas), eps, weight_decay)
     groups: dict[tuple, list[tuple[Tensor, ...]]] = {}
     for one in tensors:
         groups.setdefault((one[0].dtype, one[1].dtype, _own(one)), []).append(one)
@@ -59,12 +61,12 @@ def adam(
         addresses = [[x.data_ptr() for x in one] for one in group]
         table = torch.tensor(addresses, dtype=torch.int64).to(device, non_blocking=True)
         aligned = all(address % 16 == 0 for one in addresses for address in one[:5])
-        with torch.cuda.device_of(table):
-            _grouped[(blocks,)](
-                table, places, *numbers, lr, *betas, *_falls(betas), eps, weight_decay,
-                WEIGHT=TYPES[weight_type], GRADIENT=TYPES[gradient_type], OWN=own,
-                ALIGNED=aligned, BLOCK=BLOCK, num_warps=4,
-            )  # fmt: skip
+        launch(
+            "grouped", _grouped, (blocks,),
+            table, places, *numbers, rates,
+            WEIGHT=TYPES[weight_type], GRADIENT=TYPES[gradient_type], OWN=own,
+            ALIGNED=aligned, BLOCK=BLOCK, num_warps=4,
+        )  # fmt: skip
 
 
 @torch.no_grad()
@@ -77,13 +79,14 @@ def per_tensor(
     if not tensors:
         return
     numbers = _prepare(tensors, scale, found)
+    rates = AdamRates(lr, *betas, *_falls(betas), eps, weight_decay)
     for one in tensors:
         n = one[0].numel()
-        with torch.cuda.device_of(one[0]):
-            _single[(triton.cdiv(n, BLOCK),)](
-                *one, n, *numbers, lr, *betas, *_falls(betas), eps, weight_decay,
-                OWN=_own(one), BLOCK=BLOCK, num_warps=4,
-            )  # fmt: skip
+        launch(
+            "per_tensor", _single, (triton.cdiv(n, BLOCK),),
+            AdamTensors(*one[:5]), one[5], n, *numbers, rates,
+            OWN=_own(one), BLOCK=BLOCK, num_warps=4,
+        )  # fmt: skip
 
 
 # --- what is given --------------------------------------------------------------------------------
@@ -140,7 +143,8 @@ def _complain(i: int, weight: Tensor, tensors: tuple[Tensor, ...]) -> None:
 
 def _own(tensors: tuple[Tensor, ...]) -> bool:
     """Whether a weight is its own master."""
-    return tensors[0].data_ptr() == tensors[2].data_ptr()
+    weight, _, master, *_ = tensors
+    return weight.dtype == FULL and weight.data_ptr() == master.data_ptr()
 
 
 def _prepare(
@@ -151,7 +155,7 @@ def _prepare(
     no_scale, no_overflow = _constants(device)
     scale = no_scale if scale is None else scale.to(device, torch.float32, non_blocking=True)
     found = no_overflow if found is None else found.to(device, torch.float32, non_blocking=True)
-    torch._foreach_add_([one[5] for one in tensors], (found == 0).float())
+    torch._foreach_add_([one[5] for one in tensors], [(found == 0).float()] * len(tensors))
     return scale, found
 
 
@@ -176,34 +180,57 @@ def _falls(betas: tuple[float, float]) -> tuple[float, float]:
 # --- the kernels ----------------------------------------------------------------------------------
 
 
+class AdamTensors(NamedTuple):
+    """Addresses of one tensor's five: its weights, and what Adam reads and keeps of each."""
+
+    weight: Any
+    gradient: Any
+    master: Any
+    mean: Any
+    square: Any
+
+
+class AdamRates(NamedTuple):
+    """Adam's numbers; a beta's fall is its log2."""
+
+    lr: float
+    beta1: float
+    beta2: float
+    fall1: float
+    fall2: float
+    eps: float
+    decay: float
+
+
 @triton.jit
 def _grouped(
-    p_table, p_places, p_scale, p_found, lr, beta1, beta2, fall1, fall2, eps, decay,
+    p_table, p_places, p_scale, p_found, rates,
     WEIGHT: tl.constexpr, GRADIENT: tl.constexpr, OWN: tl.constexpr, ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A block of one of many tensors, all of which lie where the table says."""
+    """A block of one of many tensors, all of which lie where the table says.
+
+    1. Look up which tensor and which of its blocks is this program's.
+    2. Make pointers of the addresses in the tensor's row of the table.
+    3. Update the block; only a tensor's last one, which may be short, needs a mask.
+    """
     if tl.load(p_found) == 0.0:
         p_place = p_places + tl.program_id(0) * 3
         i_tensor, i_block, n = tl.load(p_place), tl.load(p_place + 1), tl.load(p_place + 2)
         p_row = p_table + i_tensor * 6
-        p_weight = _at(p_row, WEIGHT, ALIGNED)
-        p_gradient = _at(p_row + 1, GRADIENT, ALIGNED)
-        p_master = _at(p_row + 2, tl.float32, ALIGNED)
-        p_mean = _at(p_row + 3, tl.float32, ALIGNED)
-        p_square = _at(p_row + 4, tl.float32, ALIGNED)
+        x = AdamTensors(
+            _at(p_row, WEIGHT, ALIGNED),
+            _at(p_row + 1, GRADIENT, ALIGNED),
+            _at(p_row + 2, tl.float32, ALIGNED),
+            _at(p_row + 3, tl.float32, ALIGNED),
+            _at(p_row + 4, tl.float32, ALIGNED),
+        )
         step = tl.load(_at(p_row + 5, tl.float32, False))
         o_all = i_block * BLOCK + tl.arange(0, BLOCK)
         if (i_block + 1) * BLOCK <= n:  # without a mask, whole vectors are read and written
-            _move(
-                p_weight, p_gradient, p_master, p_mean, p_square, o_all, None, step, p_scale,
-                lr, beta1, beta2, fall1, fall2, eps, decay, OWN,
-            )  # fmt: skip
+            _update(x, o_all, None, step, p_scale, rates, OWN)
         else:
-            _move(
-                p_weight, p_gradient, p_master, p_mean, p_square, o_all, o_all < n, step, p_scale,
-                lr, beta1, beta2, fall1, fall2, eps, decay, OWN,
-            )  # fmt: skip
+            _update(x, o_all, o_all < n, step, p_scale, rates, OWN)
 
 
 @triton.jit
@@ -216,43 +243,33 @@ def _at(p_address, TYPE: tl.constexpr, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def _single(
-    p_weight, p_gradient, p_master, p_mean, p_square, p_step, n, p_scale, p_found,
-    lr, beta1, beta2, fall1, fall2, eps, decay, OWN: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def _single(x, p_step, n, p_scale, p_found, rates, OWN: tl.constexpr, BLOCK: tl.constexpr):
     """A block of one tensor."""
     if tl.load(p_found) == 0.0:
         o_all = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        _move(
-            p_weight, p_gradient, p_master, p_mean, p_square, o_all, o_all < n, tl.load(p_step),
-            p_scale, lr, beta1, beta2, fall1, fall2, eps, decay, OWN,
-        )  # fmt: skip
+        _update(x, o_all, o_all < n, tl.load(p_step), p_scale, rates, OWN)
 
 
 @triton.jit
-def _move(
-    p_weight, p_gradient, p_master, p_mean, p_square, o_all, m_all, step, p_scale,
-    lr, beta1, beta2, fall1, fall2, eps, decay, OWN: tl.constexpr,
-):  # fmt: skip
-    """Read five numbers for each weight, write four: Adam is done in between."""
-    b_master = tl.load(p_master + o_all, mask=m_all)
-    b_mean = tl.load(p_mean + o_all, mask=m_all)
-    b_square = tl.load(p_square + o_all, mask=m_all)
-    b_gradient = tl.load(p_gradient + o_all, mask=m_all).to(tl.float32)
-    b_gradient = b_gradient / tl.load(p_scale) + decay * b_master
-    b_mean += (1.0 - beta1) * (b_gradient - b_mean)
-    b_square = beta2 * b_square + (1.0 - beta2) * b_gradient * b_gradient
+def _update(x, o_all, m_all, step, p_scale, rates, OWN: tl.constexpr):
+    """Read four numbers for each weight, write four: Adam is done in between."""
+    b_master = tl.load(x.master + o_all, mask=m_all)
+    b_mean = tl.load(x.mean + o_all, mask=m_all)
+    b_square = tl.load(x.square + o_all, mask=m_all)
+    b_gradient = tl.load(x.gradient + o_all, mask=m_all).to(tl.float32)
+    b_gradient = b_gradient / tl.load(p_scale) + rates.decay * b_master
+    b_mean += (1.0 - rates.beta1) * (b_gradient - b_mean)
+    b_square = rates.beta2 * b_square + (1.0 - rates.beta2) * b_gradient * b_gradient
     # 1 - beta^step in 64 bits: in 32, a thousandth would have four digits left
-    rise1 = (1.0 - tl.exp2(step.to(tl.float64) * fall1)).to(tl.float32)
-    rise2 = (1.0 - tl.exp2(step.to(tl.float64) * fall2)).to(tl.float32)
-    b_deviation = tl.sqrt_rn(b_square) / tl.sqrt_rn(rise2) + eps
-    b_master -= lr / rise1 * (b_mean / b_deviation)
-    tl.store(p_mean + o_all, b_mean, mask=m_all)
-    tl.store(p_square + o_all, b_square, mask=m_all)
-    tl.store(p_master + o_all, b_master, mask=m_all)
+    rise1 = (1.0 - tl.exp2(step.to(tl.float64) * rates.fall1)).to(tl.float32)
+    rise2 = (1.0 - tl.exp2(step.to(tl.float64) * rates.fall2)).to(tl.float32)
+    b_deviation = tl.sqrt_rn(b_square) / tl.sqrt_rn(rise2) + rates.eps
+    b_master -= rates.lr / rise1 * (b_mean / b_deviation)
+    tl.store(x.mean + o_all, b_mean, mask=m_all)
+    tl.store(x.square + o_all, b_square, mask=m_all)
+    tl.store(x.master + o_all, b_master, mask=m_all)
     if not OWN:
-        b_weight = b_master.to(p_weight.dtype.element_ty)
-        tl.store(p_weight + o_all, b_weight, mask=m_all)
+        tl.store(x.weight + o_all, b_master.to(x.weight.dtype.element_ty), mask=m_all)
 
 
 # --- what a GPU is given --------------------------------------------------------------------------
@@ -260,14 +277,10 @@ def _move(
 
 def passes(target: str) -> tuple[Pass, ...]:
     """Both versions for bf16 weights and gradients."""
-    numbers = dict.fromkeys(("lr", "beta1", "beta2", "fall1", "fall2", "eps", "decay"), "fp32")
-    numbers |= dict.fromkeys(("p_scale", "p_found"), "*fp32:16")
-    half = dict.fromkeys(("p_weight", "p_gradient"), "*bf16:16")
-    full = dict.fromkeys(("p_master", "p_mean", "p_square", "p_step"), "*fp32:16")
-    table = dict.fromkeys(("p_table", "p_places"), "*i64:16")
-    types = {"WEIGHT": tl.bfloat16, "GRADIENT": tl.bfloat16}
-    fixed, warps = {"OWN": False, "BLOCK": BLOCK}, {"num_warps": 4}
-    return (
-        Pass("per_tensor", _single, half | full | numbers | {"n": "i32:16"}, fixed, warps),
-        Pass("grouped", _grouped, table | numbers, types | fixed | {"ALIGNED": True}, warps),
-    )
+    half = [torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")]
+    full = [torch.empty(4096, 4096, device="meta")]
+    step = [torch.empty((), device="meta")]
+    with recording(target) as found:
+        for version in (per_tensor, adam):
+            version(half, half, full, full, full, step, 1e-3, (0.9, 0.999), 1e-8, 0.0)
+    return tuple(found)

@@ -1,12 +1,13 @@
 """Attention in Triton: FlashAttention-2, and the versions before it. Inputs are finite."""
 
 from weft.kernels.attention.face import NoSecondDerivative, attention, passes
-from weft.kernels.attention.tile import LN2, LOG2E
+from weft.kernels.attention.tile import LN2, LOG2E, padded
 
 __all__ = [
     "LN2",
     "LOG2E",
     "NoSecondDerivative",
     "attention",
+    "padded",
     "passes",
 ]

@@ -8,7 +8,7 @@ import triton
 from torch import Tensor
 
 from weft.kernels.attention.tile import MaskView, View, padded
-from weft.kernels.attention.tuned import WIDEST, Tile, chip, tile
+from weft.kernels.attention.tuned import WIDEST, KernelTile, chip, tile
 from weft.kernels.code import launch
 from weft.plan.attention import Sizes, check
 
@@ -29,12 +29,12 @@ class Problem(NamedTuple):
     sizes: Sizes
     target: str
 
-    def tile(self, name: str) -> Tile:
+    def tile(self, name: str) -> KernelTile:
         """The tile that is tuned for a pass."""
         width = max(padded(self.sizes.K), padded(self.sizes.V))
         return tile(self.target, name, self.q.element_size(), width)
 
-    def programs(self, side: str, tile: Tile) -> int:
+    def programs(self, side: str, tile: KernelTile) -> int:
         """How many tiles there are in all heads: of queries for the side "q", of keys for "k"."""
         B, T, S, H, G, _, _ = self.sizes
         return B * (H * triton.cdiv(T, tile.q) if side == "q" else G * triton.cdiv(S, tile.k))
@@ -44,7 +44,9 @@ class Problem(NamedTuple):
         B, T, H = self.q.shape[:3]
         return self.q.new_empty(B, H, T, dtype=torch.float32).transpose(1, 2)
 
-    def launch(self, name: str, kernel, programs: int, tile: Tile, **arguments: object) -> None:
+    def launch(
+        self, name: str, kernel, programs: int, tile: KernelTile, **arguments: object
+    ) -> None:
         """Start so many programs of a kernel, on these arguments and those that all passes share.
 
         What the kernel does not ask for is left out.

@@ -19,7 +19,7 @@ INTERPRETER = "interpreter"
 SMALL = "small"  # GeForce and the like: less than 100 KiB of shared memory
 
 
-class Tile(NamedTuple):
+class KernelTile(NamedTuple):
     """Queries and keys of a tile; its streaming length at an edge; warps; stages of loads.
 
     And the registers of a thread, where the assembler left alone takes fewer and spills.
@@ -54,10 +54,10 @@ def chip(device: torch.device) -> str:
     return {9: "sm_90", 10: "sm_100"}.get(major, SMALL)
 
 
-def tile(target: str, name: str, size: int, width: int) -> Tile:
+def tile(target: str, name: str, size: int, width: int) -> KernelTile:
     """The tile of one pass, for elements of `size` bytes and the larger of the two widths."""
     if target == INTERPRETER:
-        return Tile(32, 32, 32)
+        return KernelTile(32, 32, 32)
     if target == SMALL:
         one = tile("sm_80", name, size, width)
         if name == "fa1":  # its warps share out the keys
@@ -66,7 +66,7 @@ def tile(target: str, name: str, size: int, width: int) -> Tile:
             **{side: max(16, getattr(one, side) // 2) for side in ("q", "k", "edge")}
         )
     row = min(w for n, s, w in TILES if (n, s) == (name, size) and w >= width)
-    return Tile(*TILES[name, size, row][TARGETS.index(target)])
+    return KernelTile(*TILES[name, size, row][TARGETS.index(target)])
 
 
 TARGETS = "sm_80", "sm_90", "sm_100"  # A100; H100 and H200; B200

@@ -12,12 +12,13 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 
+from weft.kernels.code import store
 from weft.kernels.code.loops import Instruction, Loop, instructions, loops
 
 TARGETS = {"sm_80": 80, "sm_90": 90, "sm_100": 100}  # A100, H100 and H200, B200
@@ -137,7 +138,7 @@ def compile_for(kernel: Callable, target: str, **kind: object) -> list[Compiled]
     that is tuned for the target; a face may carry a `passes` of its own. What it takes besides,
     the width of a head for one, is its `kind`: plain values by keyword. They are built in a fresh
     process, because in this one Triton's interpreter may have taken the compiler's place. What has
-    been built once is remembered for the life of the process.
+    been built once is kept, for other processes too (`store`).
 
     Raises ValueError for an unknown target or something that lists no passes, RuntimeError with
     the compiler's last words where it refuses.
@@ -169,9 +170,23 @@ def _passes(kernel: Callable) -> Callable[[str], tuple[Pass, ...]]:
 
 @cache
 def _compile(module: str, name: str, target: str, **kind: object) -> tuple[Compiled, ...]:
+    """What is kept of the passes, and the others compiled, all of them in one process."""
+    from weft.kernels.code.digest import digest
+
+    listed = _passes(getattr(sys.modules[module], name))(target, **kind)
+    keys = [store.key(digest(one), target) for one in listed]
+    found = store.kept(keys, lambda places: _elsewhere(module, name, target, kind, places))
+    fields = zip(found, listed, strict=True)
+    return tuple(Compiled(**known | {"name": one.name}) for known, one in fields)
+
+
+def _elsewhere(
+    module: str, name: str, target: str, kind: Mapping[str, object], places: Sequence[int]
+) -> list[store.Fields]:
+    """Some passes of a face, by their places in its list, compiled in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "compiled.json"
-        what = module, name, target, kind
+        what = module, name, target, kind, places
         program = f"from weft.kernels.code import compile; compile._build{what!r}"
         here = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         done = subprocess.run(
@@ -186,18 +201,20 @@ def _compile(module: str, name: str, target: str, **kind: object) -> tuple[Compi
             error = RuntimeError(f"{module}.{name} does not compile for {target}: {words[-1]}")
             error.add_note("\n".join(words[-40:]))
             raise error
-        return tuple(Compiled(**fields) for fields in json.loads(out.read_text()))
+        return json.loads(out.read_text())
 
 
 # --- in the process that compiles -----------------------------------------------------------------
 
 
-def _build(module: str, name: str, target: str, kind: Mapping[str, object]) -> None:
-    """Compile the passes of a face and write what came out as JSON to the file in sys.argv."""
+def _build(
+    module: str, name: str, target: str, kind: Mapping[str, object], places: Sequence[int]
+) -> None:
+    """Compile some passes of a face and write what came out as JSON to the file in sys.argv."""
     from importlib import import_module
 
-    kernel = getattr(import_module(module), name)
-    built = [asdict(_build_pass(one, target)) for one in _passes(kernel)(target, **kind)]
+    listed = _passes(getattr(import_module(module), name))(target, **kind)
+    built = [asdict(_build_pass(listed[i], target)) for i in places]
     Path(sys.argv[1]).write_text(json.dumps(built))
 
 
