@@ -126,8 +126,8 @@ class AllRanks(Clock):
     must be ranks of one machine, whose clock they share.
     """
 
-    def __init__(self, world: World, warmup: int, repeats: int, least: float = 0.0) -> None:
-        super().__init__(warmup, repeats, least)
+    def __init__(self, world: World, warmup: int, repeats: int) -> None:
+        super().__init__(warmup, repeats)
         self.world = world
 
     def begin(self, call: Call, times: int) -> Callable[[], float]:

@@ -15,7 +15,7 @@ from torch.nn import Parameter
 
 from weft.bench.clock import Call
 from weft.bench.jobs import BOTH, BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Result, rates
 from weft.kernels.precision import adam, per_tensor
 from weft.nn.precision import WAYS, Task, distance, train
 from weft.plan.precision import RECIPES, Recipe
@@ -76,13 +76,10 @@ def stepping(run: BenchRun, models: Models | None = None) -> Found:
         moved = {who: recipe.moved * sum(shapes) for who, (_, recipe) in ways.items()}
         moved[COPY] = 2 * len(source)
         times = clock.samples(calls)
-        rates = {
-            who: Result.of(name, who, "B/s", [moved[who] / t for t in samples])
-            for who, samples in times.items()
-        }
-        ours = rates.get(OURS) or rates[SAID]
-        results += [*rates.values(), ours.over(rates[COPY]), ours.over(rates[FUSED])]
-        if OURS in rates:  # bf16 weights move as many bytes, but a step is what is waited for
+        found = rates(name, "B/s", moved, times)
+        ours = found.get(OURS) or found[SAID]
+        results += [*found.values(), ours.over(found[COPY]), ours.over(found[FUSED])]
+        if OURS in found:  # bf16 weights move as many bytes, but a step is what is waited for
             theirs, mine = (
                 Result.of(f"{name}, speed", who, "s", times[who]) for who in (FUSED, OURS)
             )

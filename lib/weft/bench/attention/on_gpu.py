@@ -15,7 +15,7 @@ from torch import Tensor
 from weft.bench.attention.contest import OURS, accepted, inputs, peers, work
 from weft.bench.clock import OneDevice
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Result, rates
 from weft.kernels.attention import attention, fa1, naive
 
 BEST = "weft / best"
@@ -53,7 +53,7 @@ def gpu_job(
     sizes: AttentionSizes = FULL,
     demand: Callable[[], None] = lambda: None,
 ) -> BenchJob:
-    """A record of heads of a width, or of none, from a GPU of which `demand` asks more."""
+    """A record of heads of a width, or of none where it is None; `demand` asks more of the GPU."""
 
     def measured(run: BenchRun, sizes: AttentionSizes = sizes, width: int | None = width) -> Found:
         if not run.given:
@@ -61,8 +61,10 @@ def gpu_job(
         clock = run.clock(sizes.warmup, sizes.repeats, cold=True)
         run.progress(0, 1.0, title)
         found = measure(clock, sizes, width)
-        heads = "" if width is None else f", bf16, {sizes.hidden // width} heads of width {width}"
-        return title + (f"{heads}, {sizes.tokens} tokens" if heads else ""), found
+        if width is None:
+            return title, found
+        heads = f"{sizes.hidden // width} heads of width {width}"
+        return f"{title}, bf16, {heads}, {sizes.tokens} tokens", found
 
     return BenchJob(name, measured, ("cuda",), seconds)
 
@@ -117,10 +119,7 @@ def one_size(
 
 def rated(name: str, samples: dict[str, list[float]], flops: float) -> dict[str, Result]:
     """Everyone's operations per second."""
-    return {
-        who: Result.of(name, who, "FLOP/s", [flops / t for t in times])
-        for who, times in samples.items()
-    }
+    return rates(name, "FLOP/s", dict.fromkeys(samples, flops), samples)
 
 
 def compared(name: str, samples: dict[str, list[float]], flops: float) -> list[Result]:
@@ -128,10 +127,10 @@ def compared(name: str, samples: dict[str, list[float]], flops: float) -> list[R
 
     A version of ours that is called "weft, …" is no peer.
     """
-    rates = rated(name, samples, flops)
-    others = [result for who, result in rates.items() if not who.startswith(OURS)]
+    found = rated(name, samples, flops)
+    others = [result for who, result in found.items() if not who.startswith(OURS)]
     best = max(others, key=lambda result: result.value, default=None)
-    return [*rates.values(), *([rates[OURS].over(best, BEST)] if best else [])]
+    return [*found.values(), *([found[OURS].over(best, BEST)] if best else [])]
 
 
 def versions(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Result]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from weft.bench.decode.rows import RowCache, prefill_row, step_rows
 from weft.bench.jobs import BOTH, BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import rates
 from weft.kernels.decode import paged_attention as kernel
 from weft.nn.decode import Decoder, DecoderConfig, PagedCache, prefill, step
 from weft.ref.decode import paged_attention as reference
@@ -39,12 +39,9 @@ def growing(run: BenchRun, sizes: GenerationSizes = FULL) -> Found:
     for context in run.each(sizes.contexts, "a context of {}"):
         ways = _ways(sizes, context, device)
         demand_equal({name: call() for name, call in ways.items()})
-        rates = {
-            who: Result.of(f"context {context}", who, "1/s", [sizes.batch / t for t in times])
-            for who, times in clock.samples(ways).items()
-        }
-        results += rates.values()
-        results += [rates[BLOCKS].over(rates[who]) for who in (NOTHING, ROWS)]
+        made = dict.fromkeys(ways, float(sizes.batch))
+        found = rates(f"context {context}", "1/s", made, clock.samples(ways))
+        results += [*found.values(), *(found[BLOCKS].over(found[who]) for who in (NOTHING, ROWS))]
     config = sizes.config
     how = "float32" + (f", {torch.get_num_threads()} threads" if device == "cpu" else "")
     title = (

@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from weft.bench.clock import OneDevice, graph
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Result, rates
 from weft.kernels.decode import paged_attention, per_head
 from weft.ref.decode import paged_attention as reference
 
@@ -103,14 +103,11 @@ def measured(case: CacheRead, sizes: ReadSizes, clock: OneDevice) -> list[Result
     calls[COPY] = [partial(torch.empty_like(source).copy_, source)]
     samples = clock.samples({who: graph(each, device) for who, each in calls.items()})
     moved = dict.fromkeys(calls, sum(cache.bytes for cache in caches)) | {COPY: 2 * sizes.copied}
-    rates = {
-        who: Result.of(str(case), who, "B/s", [moved[who] / t for t in times])
-        for who, times in samples.items()
-    }
-    peers = [rate for who, rate in rates.items() if who not in (OURS, FIRST, COPY)]
-    others = {COPY: rates[COPY], "best peer": max(peers, key=lambda r: r.value, default=None)}
-    ratios = [rates[OURS].over(r, f"{OURS} / {who}") for who, r in others.items() if r]
-    return [*rates.values(), *ratios]
+    found = rates(str(case), "B/s", moved, samples)
+    peers = [rate for who, rate in found.items() if who not in (OURS, FIRST, COPY)]
+    others = {COPY: found[COPY], "best peer": max(peers, key=lambda r: r.value, default=None)}
+    ratios = [found[OURS].over(r, f"{OURS} / {who}") for who, r in others.items() if r]
+    return [*found.values(), *ratios]
 
 
 # --- what is read, and by whom --------------------------------------------------------------------

@@ -95,8 +95,8 @@ def eight_bits(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Resu
         sixteen = {SIXTEEN: partial(hopper.attention, causal=causal)}
         calls = accepted(eight, qkv, do, causal, "forward", eight, WRONG_BY_EIGHT)
         calls |= accepted(sixteen, qkv, do, causal, "forward", sixteen)
-        rates = rated(name, clock.samples(calls), work(qkv[0], causal))
-        results += [*rates.values(), rates[EIGHT].over(rates[SIXTEEN])]
+        found = rated(name, clock.samples(calls), work(qkv[0], causal))
+        results += [*found.values(), found[EIGHT].over(found[SIXTEEN])]
     return results
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import rates
 from weft.run.offload import update
 
 HOW = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
@@ -29,11 +29,8 @@ def speed(run: BenchRun, flat: tuple[int, ...] = FLAT) -> Found:
             "copy": partial(other.copy_, rows[0]),
         }
         moved = dict.fromkeys(calls, 28 * numel) | {"copy": 8 * numel}
-        rates = {
-            who: Result.of(f"{numel} numbers", who, "B/s", [moved[who] / t for t in times])
-            for who, times in clock.samples(calls).items()
-        }
-        results += [*rates.values(), rates["fused"].over(rates["copy"])]
+        found = rates(f"{numel} numbers", "B/s", moved, clock.samples(calls))
+        results += [*found.values(), found["fused"].over(found["copy"])]
     return "Adam's step on flat fp32 state in memory, bytes moved over time", results
 
 
