@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from weft.grade import Result, Row, check
-from weft.grade.answers import Answers, Stopped, Workshop
-from weft.grade.confine import descendants, landlock
+from weft.grade.answers import Answers, Stopped
+from weft.grade.confine import landlock
 from weft.grade.grader import stems
+from weft.grade.worker import forkserver
+from weft.process.end import descendants
+from weft.process.forkserver import Forkserver, Launched
 
 NAP = 98_000_000 + os.getpid()  # seconds: what hostile answers leave asleep, found again by it
 
@@ -337,30 +340,55 @@ def struck(line: int, codes: set, call) -> bool:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets left open
 @pytest.mark.parametrize("when", ["begins", "ends"])
 def test_wherever_a_limit_strikes_the_next_test_has_a_process(tmp_path, when):
-    (tmp_path / "answers.py").write_text("def f(n):\n    return n\n")
-    workshop = Workshop(tmp_path / "answers.py", tmp_path / "probe.py", tmp_path)
+    files = tmp_path / "answers.py", tmp_path / "probe.py", tmp_path / "seen"
+    files[0].write_text("import os\nopen(str(os.getpid()), 'w')\ndef f(n):\n    return n\n")
+    files[2].mkdir()
     within = {
-        "begins": (Answers._call, Answers._open, Answers._await, Workshop.fork, Workshop._read),
-        "ends": (Answers.end, Workshop.status, Workshop._read),
+        "begins": (Answers._call, Answers._open, Answers._await, Forkserver.start),
+        "ends": (Answers.end, Launched.close),
     }[when]
     codes = {function.__code__ for function in within}
     line, strikes = 1, True
-    while strikes:
-        workshop.start()
-        answers = Answers(workshop)
-        if when == "begins":
-            strikes = struck(line, codes, lambda: answers.f(1))  # noqa: B023
-        else:
-            assert answers.f(1) == 1
-            strikes = struck(line, codes, answers.end)
-        answers.end()
-        workshop.start()
-        following = Answers(workshop)
-        assert following.f(line) == line
-        assert following.end() is not None
-        line += 1
-    workshop.close()
-    assert line > 8 and descendants(os.getpid()) == set()
+    with forkserver(files[1]) as server:
+        while strikes:
+            answers = Answers(server, files)
+            if when == "begins":
+                strikes = struck(line, codes, lambda: answers.f(1))  # noqa: B023
+            else:
+                assert answers.f(1) == 1
+                strikes = struck(line, codes, answers.end)
+            answers.end()
+            following = Answers(server, files)
+            assert following.f(line) == line
+            following.end()
+            assert not Path("/proc", max(files[2].iterdir(), key=mtime).name).exists()
+            line += 1
+    assert line > 8
+    end = time.monotonic() + 5
+    while any(Path("/proc", seen.name).exists() for seen in files[2].iterdir()):
+        assert time.monotonic() < end, "an answer's process is left"
+
+
+def mtime(file: Path) -> int:
+    return file.stat().st_mtime_ns
+
+
+def test_a_killed_forkserver_costs_no_test_its_process(tmp_path):
+    tests = """
+        @pytest.mark.points(1)
+        def test_kill(answers, request):
+            import os, signal
+            from weft.process.end import descendants
+
+            below = descendants(os.getpid())
+            for process in below:
+                os.kill(process, signal.SIGKILL)
+            assert below
+            expect("fine()", answers.fine(), 42)
+    """
+    result = check("toy", write(tmp_path, tests + textwrap.indent(case("fine"), "    "), HOSTILE))
+    assert [row.score for row in result.tests] == [0, 2], str(result)
+    assert result.tests[0].why == "the answer's process could not be started"
 
 
 def test_a_killed_grader_keeps_the_rows_that_were_in(tmp_path):

@@ -6,30 +6,23 @@ A topic's test file has a class of its own that inherits from Exercises and says
 
 import re
 from collections import Counter
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from zygote import Zygote
 
 from weft.grade import check
 from weft.grade.result import Result, Row
-from weft.grade.worker import load
+from weft.grade.worker import forkserver, load
 from weft.grade.zoo import rounds, write_answers, zoo
+from weft.process.forkserver import Forkserver
 
 ROOT = Path(__file__).resolve().parents[3]
 TORCH = find_spec("torch") is not None
 CHIP = TORCH and find_spec("triton") is not None
 GRADIENTS = "torch.fx.experimental.symbolic_shapes"  # what backward loads, when it has to
 SLIPS = ("not ", "ValueError", "KeyError", "NameError")  # a mistake in the zoo, not the student's
-
-
-@cache
-def solved(stem: str) -> Result:
-    """What a topic's solutions get, graded once."""
-    return check(stem, ROOT / "solutions" / stem, hidden=True, seed=0)
 
 
 class Exercises:
@@ -40,7 +33,7 @@ class Exercises:
     functions: tuple[str, ...]
     tiers: tuple[str, ...]
     secrets: tuple[str, ...]
-    zygote: Zygote
+    server: Forkserver
 
     def runs(self, row: Row) -> bool:
         """Whether what a test needs is installed here."""
@@ -62,8 +55,7 @@ class Exercises:
     def closed(self, folder: Path, cheat: str, tests: tuple[str, ...], only: str = "") -> Result:
         """Grade answers that import the library's own, and see that they are told so."""
         (folder / "answers.py").write_text(cheat)
-        with self.zygote.grading():
-            result = check(self.stem, folder, only=only, seed=0)
+        result = self.check(folder, only=only)
         rows = {row.name: row for row in result.tests}
         for row in (rows[name] for name in tests):
             assert not self.runs(row) or "closed while you are graded" in row.why, row
@@ -78,18 +70,23 @@ class Exercises:
 
     @classmethod
     def setup_class(cls) -> None:
-        """Have a process that forks the graders, of all gradings but the solutions'."""
+        """Have one process that forks the graders, with what ranks need where there are any."""
         modules = ("weft.run.world", GRADIENTS) if TORCH and "processes" in cls.tiers else ()
-        cls.zygote = Zygote(cls.solutions() / "probe.py", modules)
+        cls.server = forkserver(cls.solutions() / "probe.py", *modules)
 
     @classmethod
     def teardown_class(cls) -> None:
-        cls.zygote.close()
+        cls.server.close()
 
-    @pytest.fixture
+    @classmethod
+    def check(cls, folder: Path, hidden: bool = False, only: str = "") -> Result:
+        """What the answers in a folder get."""
+        return check(cls.stem, folder, hidden=hidden, only=only, seed=0, server=cls.server)
+
+    @pytest.fixture(scope="class")
     def solved(self) -> Result:
-        """What the solutions get."""
-        return solved(self.stem)
+        """What the solutions get, graded once."""
+        return self.check(self.solutions(), hidden=True)
 
     def test_solutions_get_all_twenty_points(self, solved):
         assert solved.max == 20
@@ -99,8 +96,7 @@ class Exercises:
         assert {row.tier for row in solved.tests} == set(self.tiers)
 
     def test_stubs_get_nothing_and_say_so(self):
-        with self.zygote.grading():
-            result = check(self.stem, ROOT / "exercises" / self.stem, hidden=True, seed=0)
+        result = self.check(ROOT / "exercises" / self.stem, hidden=True)
         assert (result.score, result.max) == (0, 20)
         for row in result.tests:
             bare = "not written yet" if self.runs(row) else "not run: needs"
@@ -111,8 +107,7 @@ class Exercises:
         functions = {one.function for one in wrong}
         alike = (one for one in zoo(self.solutions()) if one.function in functions)
         asked = {name for one in alike for name in one.fails}  # all tests of these functions
-        with self.zygote.grading():
-            result = check(self.stem, tmp_path, hidden=True, only=",".join(asked), seed=0)
+        result = self.check(tmp_path, hidden=True, only=",".join(asked))
         runs = {row.name for row in solved.tests if row.passed}  # what could be run here
         lost = {row.name: row for row in result.tests if not row.passed and row.name in runs}
         assert lost.keys() == runs & set().union(*(one.fails for one in wrong)), str(result)

@@ -1,4 +1,4 @@
-"""What the operating system keeps an answer from, and how everything it started is ended.
+"""What the operating system keeps an answer from.
 
 An answer runs as the same user as the grader, so being in another process is not enough: it could
 still write to files, signal its parents, or read their memory. On Linux, Landlock takes that away
@@ -10,37 +10,16 @@ import contextlib
 import ctypes
 import os
 import resource
-import signal
 import sys
-import time
 from pathlib import Path
 
+from weft.process.end import NO_NEW_PRIVILEGES, prctl
+
 LINUX = sys.platform == "linux"
-DIES_WITH_PARENT, DUMPABLE, NO_NEW_PRIVILEGES, SUBREAPER = 1, 4, 38, 36  # prctl(2)
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 # landlock(7): write to, remove and make files of every kind; rename across folders; truncate.
 WRITE_FILE, EVERY_WRITE, RENAME, TRUNCATE = 1 << 1, 0b1_1111_1111 << 4 | 1 << 1, 1 << 13, 1 << 14
 ABSTRACT_SOCKETS, SIGNALS = 1 << 0, 1 << 1
-
-
-def _prctl(option: int, value: int) -> None:
-    if LINUX:
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-def die_with_parent() -> None:
-    """Have this process killed when the one that started it ends."""
-    _prctl(DIES_WITH_PARENT, signal.SIGKILL)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent is gone, setsid or not."""
-    _prctl(SUBREAPER, 1)
-
-
-def hide_memory(hidden: bool = True) -> None:
-    """Keep other processes of the same user out of this one's memory and open files."""
-    _prctl(DUMPABLE, 0 if hidden else 1)
 
 
 def limit(memory: int) -> None:
@@ -79,7 +58,7 @@ def lock_in(writable: Path) -> bool:
     to_devices = writes & (WRITE_FILE | TRUNCATE)
     for folder, allowed in ((writable, writes), ("/dev/shm", writes), ("/dev", to_devices)):
         _allow(libc, handle, folder, allowed)
-    _prctl(NO_NEW_PRIVILEGES, 1)
+    prctl(NO_NEW_PRIVILEGES, 1)
     done = libc.syscall(RESTRICT_SELF, handle, 0) == 0
     os.close(handle)
     return done
@@ -99,50 +78,3 @@ def _allow(libc: ctypes.CDLL, ruleset: int, folder: Path | str, allowed: int) ->
     rule = _Beneath(allowed, handle)
     libc.syscall(ADD_RULE, ruleset, 1, ctypes.byref(rule), 0)
     os.close(handle)
-
-
-# --- ending what was started ----------------------------------------------------------------------
-
-
-def descendants(pid: int) -> set[int]:
-    """The living processes below `pid`, from /proc; empty where there is no /proc."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-        except (OSError, ValueError):
-            continue  # gone in the meantime
-        if state not in "ZX":
-            children.setdefault(int(parent), []).append(int(entry.name))
-    found, fringe = set(), [pid]
-    while fringe:
-        fringe = [c for parent in fringe for c in children.get(parent, ()) if c not in found]
-        found.update(fringe)
-    return found
-
-
-def end_descendants(pid: int, group: int = 0, patience: float = 5.0) -> None:
-    """Kill everything below `pid`, and the process group `group` where it is given.
-
-    All are stopped before any is killed, and looked for again until no new one turns up: what
-    forks all the time cannot slip through between the looking and the killing. `pid` has to be a
-    subreaper (`adopt_orphans`) for processes that left their parents to be found.
-    """
-    if group:  # 0 would be our own
-        _signal(os.killpg, group, signal.SIGKILL)
-    deadline = time.monotonic() + patience
-    while (alive := descendants(pid)) and time.monotonic() < deadline:
-        stopped: set[int] = set()
-        while new := alive - stopped:
-            for process in new:
-                _signal(os.kill, process, signal.SIGSTOP)
-            stopped |= new
-            alive = descendants(pid)
-        for process in stopped:
-            _signal(os.kill, process, signal.SIGKILL)
-        time.sleep(0.001)
-
-
-def _signal(send, target: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        send(target, number)

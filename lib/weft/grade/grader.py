@@ -3,21 +3,20 @@
 import json
 import os
 import random
-import selectors
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
-from weft.grade import confine
 from weft.grade.result import Result, Row
+from weft.grade.worker import LIBRARY, forkserver
+from weft.process.forkserver import Forkserver
+from weft.process.job import Job
 
 START = 120  # seconds that pytest may take to find the tests
 SPARE = 30  # seconds beyond the sum of the tests' own limits
-LIBRARY = Path(__file__).parents[2]
 
 Progress = Callable[[int, int, str], None]
 
@@ -30,6 +29,7 @@ def check(
     only: str = "",
     seed: int | None = None,
     progress: Progress | None = None,
+    server: Forkserver | None = None,
 ) -> Result:
     """Grade the answers to one topic's exercises.
 
@@ -38,7 +38,7 @@ def check(
     answers' own, unless there is no course around: then a folder copied from exercises/ is graded
     with the tests that came with it. `only` keeps the tests with that in their names, such as one
     function's, or several with commas between. `progress(done, of, title)` is called after each
-    test.
+    test. `server`, of `worker.forkserver`, spares gradings of one topic the imports.
 
     The answers run in processes of their own, one per test, without access to the tests' process
     or to the report. Raises ValueError for a stem or a folder that is not there.
@@ -47,8 +47,16 @@ def check(
     if find_spec("pytest") is None:
         raise ValueError("grading needs pytest: pip install pytest hypothesis")
     seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-    with tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True) as folder:
-        rows = _run(path, tests, Path(folder), hidden, only, seed, progress)
+    with (
+        tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True) as folder,
+        nullcontext(server) if server else forkserver(tests / "probe.py") as warm,
+    ):
+        job = _job(path, tests, Path(folder), hidden, only, seed)
+        rows, said = _rows(warm, job, progress)
+    if rows == {} and only:
+        raise ValueError(f"only is {only!r}, must be part of a test's name in {tests}")
+    if not rows:
+        raise RuntimeError(f"the tests in {tests} do not run:\n{said[-3000:]}")
     return Result(stem, tuple(rows.values()), seed if hidden else None)
 
 
@@ -98,113 +106,57 @@ def _find(stem: str, answers: str | Path | None, hidden: bool) -> tuple[Path, Pa
     return given or course / "exercises" / stem / "answers.py", tests
 
 
-def _command(
-    answers: Path,
-    tests: Path,
-    scratch: Path,
-    report: int,
-    hidden: bool,
-    only: str,
-    seed: int,
-) -> list[str]:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "pytest",
-        "-q",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        str(tests),
-    ]
-    command += ["--noconftest", "--import-mode=importlib", "--strict-markers"]
-    command += ["-p", "no:cacheprovider", "-p", "weft.grade.plugin"]
-    command += [f"--weft-answers={answers}", f"--weft-scratch={scratch}", f"--weft-report={report}"]
-    if find_spec("_hypothesis_pytestplugin"):
-        command += ["-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={seed}"]
-    if hidden:
-        command += ["--weft-hidden"]
-    if only:
-        command += [f"--weft-only={only}"]
-    return [*command, *(str(path) for path in sorted(tests.glob("test_*.py")))]
-
-
-def _run(
-    answers: Path,
-    tests: Path,
-    folder: Path,
-    hidden: bool,
-    only: str,
-    seed: int,
-    progress: Progress | None,
-) -> dict[str, Row]:
-    """Start pytest, follow its report line by line, and end it and all below it in any case."""
+def _job(answers: Path, tests: Path, folder: Path, hidden: bool, only: str, seed: int) -> Job:
+    """What the grader's process is asked: pytest's arguments, and what our part of it needs."""
     scratch = folder / "answer"
     scratch.mkdir()
-    read, write = os.pipe()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
-    environment |= {
-        "PYTHONPATH": os.pathsep.join([str(LIBRARY), *_absolute(os.environ.get("PYTHONPATH"))]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+    arguments = ["-q", "-c", os.devnull, "--rootdir", str(tests)]
+    arguments += ["--noconftest", "--import-mode=importlib", "--strict-markers"]
+    arguments += ["-p", "no:cacheprovider"]
+    if find_spec("_hypothesis_pytestplugin"):
+        arguments += ["-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={seed}"]
+    asked = {
+        "arguments": [*arguments, *(str(path) for path in sorted(tests.glob("test_*.py")))],
+        "answers": str(answers),
+        "tests": str(tests),
+        "folder": str(folder),
+        "scratch": str(scratch),
+        "hidden": hidden,
+        "only": only,
     }
-    with open(folder / "pytest.txt", "w+") as said, os.fdopen(read, "rb", buffering=0) as report:
-        process = subprocess.Popen(
-            _command(answers, tests, scratch, write, hidden, only, seed),
-            pass_fds=[write],
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        os.close(write)
-        try:
-            rows = _follow(report, progress)
-            if rows is not None:
-                process.wait(SPARE)
-        except subprocess.TimeoutExpired:
-            pass  # the rows are in; what is left is ended below
-        finally:
-            if process.poll() is None:  # else it has ended all below it, and its id may be reused
-                confine.end_descendants(process.pid)
-                process.kill()
-            process.wait()
-        if rows == {} and only:
-            raise ValueError(f"only is {only!r}, must be part of a test's name in {tests}")
-        if not rows:
-            said.seek(0)
-            raise RuntimeError(f"the tests in {tests} do not run:\n{said.read()[-3000:]}")
-    return rows
+    return Job("weft.grade.plugin:grade", json.dumps(asked).encode())
 
 
-def _absolute(path: str | None) -> list[str]:
-    return [os.path.abspath(entry) for entry in (path or "").split(os.pathsep) if entry]
+def _rows(
+    server: Forkserver, job: Job, progress: Progress | None
+) -> tuple[dict[str, Row] | None, str]:
+    """The rows that a grader has told until it ended or time was up, and what pytest said.
 
-
-def _follow(report, progress: Progress | None) -> dict[str, Row] | None:
-    """The rows as they come in, until the pipe closes or time is up; None before the first line."""
+    None where it did not come as far as to name the tests.
+    """
     rows: dict[str, Row] | None = None
-    done, pending = 0, b""
+    done, pending, said = 0, b"", b""
     deadline = time.monotonic() + START
-    wait = selectors.DefaultSelector()
-    wait.register(report, selectors.EVENT_READ)
-    while wait.select(max(0.0, deadline - time.monotonic())):
-        got = report.read(1 << 16)
-        if not got:
-            break
-        *lines, pending = (pending + got).split(b"\n")
-        for line in map(json.loads, lines):
-            if "rows" in line:
-                rows = {row["name"]: Row(**row) for row in line["rows"]}
-                deadline = time.monotonic() + line["seconds"] + SPARE
-                continue
-            row = Row(**line["row"])
-            rows[row.name] = row
-            done += 1
-            if progress is not None:
-                progress(done, len(rows), row.title)
-    return rows
+    with server.start(job) as grader:
+        while grader.ready(deadline):
+            match grader.receive():
+                case ("ended", _):
+                    break
+                case ("lost", words):
+                    said += words.encode()
+                    break
+                case ("wrote", _, "stderr", data):
+                    said += data
+                case ("wrote", _, "stdout", data):
+                    *lines, pending = (pending + data).split(b"\n")
+                    for line in map(json.loads, lines):
+                        if "rows" in line:
+                            rows = {row["name"]: Row(**row) for row in line["rows"]}
+                            deadline = time.monotonic() + line["seconds"] + SPARE
+                            continue
+                        row = Row(**line["row"])
+                        rows[row.name] = row
+                        done += 1
+                        if progress is not None:
+                            progress(done, len(rows), row.title)
+    return rows, said.decode(errors="replace")

@@ -6,11 +6,10 @@
 
 `answers` calls the functions of answers.py in their own process. A test with `after` counts once
 the tests named there have passed: first correct, then within the bytes, then fast. `hidden` marks
-what is not copied into exercises/. Each finished row goes at once, as one line of JSON, into the
-pipe that `check` reads, so a report survives whatever happens to the rest of the run.
+what is not copied into exercises/. Each finished row goes at once, as one line of JSON, to
+`check`, so a report survives whatever happens to the rest of the run.
 """
 
-import importlib.util
 import json
 import os
 import signal
@@ -20,10 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from weft.grade import confine
-from weft.grade.answers import AnswerError, Answers, Stopped, Workshop
+from weft.grade.answers import AnswerError, Answers, Stopped
 from weft.grade.result import Row
-from weft.grade.worker import load
+from weft.grade.worker import forkserver, load
+from weft.process.forkserver import Forkserver
+from weft.process.job import Job
+
+try:
+    import hypothesis
+except ImportError:  # then the tests have no use for it
+    hypothesis = None
 
 SECONDS = 10  # a test's time limit where its marker gives none
 TIERS = ("page", "processes", "chip")
@@ -32,57 +37,52 @@ PLAIN = (AssertionError, AnswerError, Stopped, pytest.skip.Exception, pytest.fai
 KNOWN = {"hint", "read", "after", "seconds", "tier"}
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("weft.grade")
-    group.addoption("--weft-answers", type=Path, help="the answers.py to grade")
-    group.addoption("--weft-hidden", action="store_true", help="run hidden tests too")
-    group.addoption("--weft-only", default="", help="run tests named so; or that,that")
-    group.addoption("--weft-scratch", type=Path, help="the folder an answer may write to")
-    group.addoption("--weft-report", type=int, help="file descriptor for the report's rows")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "points(n, hint, read, after, seconds, tier): graded")
-    config.addinivalue_line("markers", "hidden: not copied into exercises/")
-    config.pluginmanager.register(Grading(config), "weft-grading")
-    if importlib.util.find_spec("hypothesis"):
-        from hypothesis import HealthCheck, settings
-
-        settings.register_profile(
-            "weft",
-            derandomize=False,  # where CI is set, the default is to draw the same every time
-            deadline=None,
-            database=None,
-            max_examples=50,
-            print_blob=False,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-        )
-        settings.load_profile("weft")
+def grade(job: Job, rank: int, folder: str) -> bytes:
+    """What the grader's process does: tell the rows on stdout, and what pytest says on stderr."""
+    asked = json.loads(job.payload)
+    report = os.dup(1)
+    os.dup2(2, 1)
+    os.chdir(asked["folder"])
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = os.path.join(asked["folder"], "hypothesis")
+    server = Forkserver.here()  # before any test has been seen
+    pytest.main(asked["arguments"], [Grading(server, report, asked)])
+    return b""
 
 
 class Grading:
-    """One graded run: its rows, its workshop, and the clock of the test that runs."""
+    """One graded run: its rows, the answers' processes, and the clock of the test that runs."""
 
-    def __init__(self, config: pytest.Config):
-        self.config = config
-        self.report = config.getoption("--weft-report")
+    def __init__(self, server: Forkserver, report: int, asked: dict):
+        self.server, self.report, self.asked = server, report, asked
+        self.probe_file = Path(asked["tests"], "probe.py")
         self.rows: dict[str, Row] = {}
         self.marks: dict[str, dict] = {}
-        self.workshop: Workshop | None = None
         self.current: Answers | None = None
-        if self.report is not None:
-            os.set_inheritable(self.report, False)
-            confine.die_with_parent()
-            confine.adopt_orphans()
-            confine.hide_memory()
 
     def tell(self, fact: dict) -> None:
-        if self.report is not None:
-            os.write(self.report, json.dumps(fact).encode() + b"\n")
+        """One line of the report."""
+        os.write(self.report, json.dumps(fact).encode() + b"\n")
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.addinivalue_line("markers", "points(n, hint, read, after, seconds, tier): graded")
+        config.addinivalue_line("markers", "hidden: not copied into exercises/")
+        if hypothesis is not None:
+            hypothesis.settings.register_profile(
+                "weft",
+                derandomize=False,  # where CI is set, the default is to draw the same every time
+                deadline=None,
+                database=None,
+                max_examples=50,
+                print_blob=False,
+                suppress_health_check=[
+                    hypothesis.HealthCheck.too_slow,
+                    hypothesis.HealthCheck.function_scoped_fixture,
+                ],
+            )
+            hypothesis.settings.load_profile("weft")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        hidden = self.config.getoption("--weft-hidden")
-        only = self.config.getoption("--weft-only")
+        hidden, only = self.asked["hidden"], self.asked["only"]
         parts = [part.strip() for part in only.split(",") if part.strip()]
         for item in items:
             self.marks[item.name] = _mark(item)
@@ -138,30 +138,24 @@ class Grading:
         return report
 
     @pytest.fixture
-    def answers(self, request: pytest.FixtureRequest) -> Iterator[Answers]:
+    def answers(self) -> Iterator[Answers]:
         """The answers' functions, each call in the answer's own process."""
-        if self.workshop is None:
-            here = request.path.parent
-            path = self.config.getoption("--weft-answers") or here / "answers.py"
-            factory = request.getfixturevalue("tmp_path_factory")
-            scratch = self.config.getoption("--weft-scratch") or factory.mktemp("answer")
-            self.workshop = Workshop(path.resolve(), here / "probe.py", scratch)
-        self.workshop.start()  # here, where the test's clock does not run yet
-        self.current = Answers(self.workshop)
+        if self.server.gone:  # another, here, where the test's clock does not run yet
+            self.server.close()
+            self.server = forkserver(self.probe_file)
+        paths = Path(self.asked["answers"]), self.probe_file, Path(self.asked["scratch"])
+        self.current = Answers(self.server, paths)
         yield self.current
         self.current.end()
         self.current = None
 
     @pytest.fixture
-    def probe(self, request: pytest.FixtureRequest) -> object:
+    def probe(self) -> object:
         """The probe's module in the grader's own process, for what both sides have to agree on."""
-        return load(request.path.parent / "probe.py", "probe", known=False)
+        return load(self.probe_file, "probe", known=False)
 
     def pytest_unconfigure(self) -> None:
-        if self.workshop is not None:
-            self.workshop.close()
-        if self.report is not None:
-            confine.end_descendants(os.getpid())
+        self.server.close()
 
 
 def _mark(item: pytest.Item) -> dict:

@@ -1,23 +1,27 @@
-"""The answer's side: one process per test, forked from a small one that has not seen any answer.
+"""The answer's side: one process per test, forked from one that has not seen any answer.
 
-`main` is what the grader starts. It imports the plans, then forks for each test a child that locks
+`ready` is what the first process of a grading does: it imports what every test would import again.
+The grader is forked from it, and from a copy of it each test's process (`serve`), which locks
 itself in, imports `answers.py` and calls its functions as the grader asks. Values travel as plain
-data. A test's child is killed with all it started when the test ends, so nothing that an answer
+data. A test's process is ended with all it started when the test ends, so nothing that an answer
 leaves behind, in memory or as a process, reaches the next test.
 
-Beside `answers.py` a topic may have a `probe.py`, which is the grader's: its `warm()` runs once in
-the small process, to import what each test would import again, its `prepare()` in each child
-before the answers are imported, and its functions get the answers' module first. That is where
-bytes and live activations are measured. An answer shares its process with the probe and could
-forge what the probe measures; it cannot reach the tests, the scores or the report.
+Beside `answers.py` a topic may have a `probe.py`, which is the grader's: its `warm()` runs once, in
+the first process, its `prepare()` in each test's before the answers are imported, and its functions
+get the answers' module first. That is where bytes and live activations are measured. An answer
+shares its process with the probe and could forge what the probe measures; it cannot reach the
+tests, the scores or the report.
 """
 
 import contextlib
+import faulthandler
 import importlib
 import importlib.util
+import json
 import os
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -26,48 +30,56 @@ from typing import Any
 
 import weft.plan.simulate  # imported here so that the children have it already
 from weft.grade import confine, data
+from weft.process.end import hide_memory, keep_only
+from weft.process.forkserver import Forkserver, keep_copy
+from weft.process.job import Job
+from weft.process.messages import receive, send
 
 MEMORY = 8 << 30  # bytes that an answer's process may have for itself
 MOST = 16 << 20  # bytes of one request or reply
-READY = b"ready..."  # eight bytes, like all that is said on the control socket
+LIBRARY = Path(weft.__file__).parents[1]
 
 
-def main() -> None:
-    """Fork one child per request; sys.argv is the control socket, answers, probe and scratch."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    answers, probe, scratch = (Path(argument) for argument in sys.argv[2:])
-    confine.die_with_parent()
-    confine.adopt_orphans()
-    confine.hide_memory()
-    warm(probe)
-    control.sendall(READY)
-    while True:
-        asked, handles, _, _ = socket.recv_fds(control, 1, 2)
-        if not asked:
-            return
-        child = os.fork()
-        if child == 0:
-            control.close()
-            serve(*handles, answers, probe, scratch)
-        for handle in handles:
-            os.close(handle)
-        control.sendall(child.to_bytes(8, "big"))
-        while (ended := os.waitpid(-1, 0))[0] != child:
-            pass  # an orphan that was adopted
-        control.sendall(os.waitstatus_to_exitcode(ended[1]).to_bytes(8, "big", signed=True))
+def forkserver(probe: Path, *modules: str) -> Forkserver:
+    """A process that gradings with this probe are forked from, with these modules loaded too."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
+    environment |= {
+        "PYTHONPATH": os.pathsep.join([str(LIBRARY), *map(os.path.abspath, filter(None, paths))]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    arguments = (str(probe), *modules)
+    return Forkserver.fresh(f"{__name__}:ready", *arguments, environment=environment)
 
 
-def serve(connection: int, printed: int, answers: Path, probe: Path, scratch: Path) -> None:
+def ready(probe: str, *modules: str) -> None:
+    """Import what gradings need; the probe comes first, as it says how Triton is to be loaded."""
+    hide_memory()
+    if Path(probe).is_file():
+        module = load(Path(probe), "probe", known=False)
+        if hasattr(module, "warm"):
+            module.warm()
+    for name in ("weft.grade.plugin", *modules):
+        importlib.import_module(name)
+
+
+def serve(job: Job, rank: int, folder: str) -> bytes:
     """Lock this process in, then answer requests until it is killed."""
-    os.setsid()
+    connection, printed = job.files
+    answers, probe, scratch = (Path(path) for path in json.loads(job.payload))
     for stream in (1, 2):
         os.dup2(printed, stream)
-    os.close(printed)
+    keep_only(connection)
+    faulthandler.disable()  # what a crash looks like inside is no help to a student
     os.chdir(scratch)
-    confine.die_with_parent()
-    confine.hide_memory(False)
+    os.environ |= {"TMPDIR": str(scratch), "TRITON_CACHE_DIR": str(scratch / "triton")}
+    tempfile.tempdir = None  # an import may have looked it up
+    hide_memory(False)
     confine.limit(MEMORY)
     confine.lock_in(scratch)
+    if "weft.run.world" in sys.modules:  # ranks come from a process that has not seen the answers
+        keep_copy()
     sys.path.insert(0, str(answers.parent))
     modules: dict[str, ModuleType] = {}
     with socket.socket(fileno=connection) as channel:
@@ -85,14 +97,6 @@ def serve(connection: int, printed: int, answers: Path, probe: Path, scratch: Pa
                     stream.flush()
             send(channel, reply)
     os._exit(0)
-
-
-def warm(probe: Path) -> None:
-    """Have the probe import, once for all tests, what is slow to import."""
-    if probe.is_file():
-        module = load(probe, "probe", known=False)
-        if hasattr(module, "warm"):
-            module.warm()
 
 
 class Missing(Exception):
@@ -149,19 +153,6 @@ def explain(error: BaseException, answers: Path, sort: str) -> tuple[str, list]:
         sort = "unwritten"
     line = lines[-1] if lines else getattr(error, "lineno", None)
     return sort, [type(error).__name__, str(error)[:2000], line]
-
-
-# --- frames ---------------------------------------------------------------------------------------
-
-
-def send(channel: socket.socket, payload: bytes) -> None:
-    channel.sendall(len(payload).to_bytes(8, "big") + payload)
-
-
-def receive(channel: socket.socket) -> bytes:
-    """One payload, or nothing at the end of the stream."""
-    head = channel.recv(8, socket.MSG_WAITALL)
-    return channel.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL) if head else b""
 
 
 # --- for probes -----------------------------------------------------------------------------------

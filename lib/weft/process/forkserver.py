@@ -64,7 +64,6 @@ class Forkserver:
     ) -> None:
         self.channel, self.process, self.words = channel, process, words
         self.owner = os.getpid()
-        self.lock = threading.Lock()
 
     @classmethod
     def fresh(
@@ -110,18 +109,14 @@ class Forkserver:
         return self.owner != os.getpid() or bool(connection.wait([self.channel], 0))
 
     def start(self, job: Job, *files: int) -> Launched:
-        """The job, begun, with these descriptors in its ranks; RuntimeError if it cannot be."""
+        """The job, begun, with these descriptors in its ranks."""
         ours, theirs = socket.socketpair()
-        launched = Launched(job, ours, self)
-        try:
-            with theirs, self.lock:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it says so: `receive`
+            with theirs:  # one byte is sent whole, whoever else sends
                 socket.send_fds(self.channel, [b"+"], [theirs.fileno(), *files])
             send(ours, pickle.dumps(job))
-        except (BrokenPipeError, ConnectionResetError):
-            launched.close()
-            raise RuntimeError(f"ranks cannot be started: {self.last_words()}") from None
         ours.settimeout(PATIENCE)
-        return launched
+        return Launched(job, ours, self)
 
     def last_words(self) -> str:
         """What it wrote before it ended, for the error message."""
@@ -164,6 +159,7 @@ class Launched:
 
         show(rank, "stdout" or "stderr", data) is called with what the ranks write, as they write.
         The supervisor keeps the job's time. Without patience we wait for the case that it does not.
+        RuntimeError where the ranks could not be started, or nobody watches over them any more.
         """
         end = time.monotonic() + (2 * PATIENCE + self.timeout if patience is None else patience)
         while self.ready(end):
@@ -172,6 +168,8 @@ class Launched:
                     show(rank, stream, data)
                 case ("ended", outcomes):
                     return outcomes
+                case ("lost", words):
+                    raise RuntimeError(words)
         return None
 
     def ready(self, end: float) -> bool:
@@ -179,23 +177,23 @@ class Launched:
         return bool(connection.wait([self.channel], max(0.0, end - time.monotonic())))
 
     def receive(self) -> tuple:
-        """What comes next: ("begun", folder), ("wrote", rank, stream, data), ("ended", outcomes).
+        """What comes next: ("begun", folder), ("wrote", rank, stream, data), or the last thing.
 
-        RuntimeError where the ranks could not be started or the supervisor has ended before them.
+        That is ("ended", outcomes), or ("lost", words) which say what was in the way.
         """
         message = None
         with contextlib.suppress(ConnectionResetError):
             message = receive(self.channel)
         if message is None and self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
-            raise RuntimeError("the process that watches over the ranks was killed")
+            return "lost", "the process that watches over the ranks was killed"
         if message is None:
-            raise RuntimeError(f"ranks cannot be started: {self.server.last_words()}")
+            return "lost", f"ranks cannot be started: {self.server.last_words()}"
         match fact := pickle.loads(message):
             case ("begun", folder):
                 self.folder = folder
             case ("broken", words):
-                raise RuntimeError(f"ranks cannot be started: {words}")
+                return "lost", f"ranks cannot be started: {words}"
         return fact
 
     def close(self) -> None:
