@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.grade import Result, Row, check
-from weft.grade.answers import Answers, Stopped
+from weft.grade.answers import Answers, AnswerStopped
 from weft.grade.confine import landlock
 from weft.grade.grader import stems
 from weft.grade.worker import forkserver
@@ -323,14 +323,14 @@ def struck(line: int, codes: set, call) -> bool:
         if event == "line":
             left -= 1
             if left == 0:
-                raise Stopped("time is up")
+                raise AnswerStopped("time is up")
         return count
 
     before = sys.gettrace()
     sys.settrace(lambda frame, event, argument: count if frame.f_code in codes else None)
     try:
         call()
-    except Stopped:
+    except AnswerStopped:
         pass
     finally:
         sys.settrace(before)
@@ -386,7 +386,7 @@ def test_a_killed_forkserver_costs_no_test_its_process(tmp_path):
             assert below
             expect("fine()", answers.fine(), 42)
     """
-    result = check("toy", write(tmp_path, tests + textwrap.indent(case("fine"), "    "), HOSTILE))
+    result = check("toy", write(tmp_path, tests + textwrap.indent(case("fine"), " " * 8), HOSTILE))
     assert [row.score for row in result.tests] == [0, 2], str(result)
     assert result.tests[0].why == "the answer's process could not be started"
 

@@ -6,6 +6,7 @@ A topic's test file has a class of its own that inherits from Exercises and says
 
 import re
 from collections import Counter
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,12 @@ TORCH = find_spec("torch") is not None
 CHIP = TORCH and find_spec("triton") is not None
 GRADIENTS = "torch.fx.experimental.symbolic_shapes"  # what backward loads, when it has to
 SLIPS = ("not ", "ValueError", "KeyError", "NameError")  # a mistake in the zoo, not the student's
+
+
+@cache
+def solved(exercises: type["Exercises"]) -> Result:
+    """What a topic's solutions get, graded once."""
+    return exercises.check(exercises.solutions(), hidden=True)
 
 
 class Exercises:
@@ -83,10 +90,10 @@ class Exercises:
         """What the answers in a folder get."""
         return check(cls.stem, folder, hidden=hidden, only=only, seed=0, server=cls.server)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def solved(self) -> Result:
-        """What the solutions get, graded once."""
-        return self.check(self.solutions(), hidden=True)
+        """What the solutions get."""
+        return solved(type(self))
 
     def test_solutions_get_all_twenty_points(self, solved):
         assert solved.max == 20

@@ -29,7 +29,7 @@ class AnswerError(Exception):
         self.type = type
 
 
-class Stopped(BaseException):
+class AnswerStopped(BaseException):
     """The answer cannot be asked again: not written, out of time, or its process has ended.
 
     Not an Exception, so that a property test reports it at once and does not try to shrink it.
@@ -118,7 +118,7 @@ class Answers:
             return self._frames.feed(got)
         except ValueError:
             self.end()
-            raise Stopped(f"{self.asked} sent more than {MOST >> 20} MiB") from None
+            raise AnswerStopped(f"{self.asked} sent more than {MOST >> 20} MiB") from None
 
     def _plain(self, reply: bytes) -> Any:
         try:
@@ -142,14 +142,14 @@ class Answers:
         where = f" (answers.py, line {line})" if isinstance(line, int) else ""
         error = f"{name}: {text}{where}" if text else f"{name}{where}"
         if sort == "unwritten":
-            raise Stopped("not written yet")
+            raise AnswerStopped("not written yet")
         if sort == "missing":
-            raise Stopped(str(text))
+            raise AnswerStopped(str(text))
         if sort == "import":
-            raise Stopped(f"answers.py cannot be imported: {error}")
+            raise AnswerStopped(f"answers.py cannot be imported: {error}")
         raise AnswerError(f"{self.asked} raised {error}", type=str(name))
 
-    def _lost(self) -> Stopped:
+    def _lost(self) -> AnswerStopped:
         """What to say when the connection is gone."""
         code = None
         with contextlib.suppress(RuntimeError, OSError):
@@ -158,11 +158,11 @@ class Answers:
         begun = self._running.folder
         self.end()
         if not begun:
-            return Stopped("the answer's process could not be started")
+            return AnswerStopped("the answer's process could not be started")
         if code is None or code == -signal.SIGKILL:
-            return Stopped(f"{self.asked} lost its process, or its connection to the grader")
+            return AnswerStopped(f"{self.asked} lost its process, or its connection to the grader")
         how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
-        return Stopped(f"{self.asked} ended its process {how}")
+        return AnswerStopped(f"{self.asked} ended its process {how}")
 
     def end(self) -> None:
         """Kill the answer's process and everything that it started."""

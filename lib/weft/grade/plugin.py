@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.grade.answers import AnswerError, Answers, Stopped
+from weft.grade.answers import AnswerError, Answers, AnswerStopped
 from weft.grade.result import Row
 from weft.grade.worker import forkserver, load
 from weft.process.forkserver import Forkserver
@@ -33,7 +33,7 @@ except ImportError:  # then the tests have no use for it
 SECONDS = 10  # a test's time limit where its marker gives none
 TIERS = ("page", "processes", "chip")
 # What says by itself what is wrong, without the name of its class.
-PLAIN = (AssertionError, AnswerError, Stopped, pytest.skip.Exception, pytest.fail.Exception)
+PLAIN = (AssertionError, AnswerError, AnswerStopped, pytest.skip.Exception, pytest.fail.Exception)
 KNOWN = {"hint", "read", "after", "seconds", "tier"}
 
 
@@ -112,7 +112,7 @@ class Grading:
 
         def strike(number: int, frame: object) -> None:
             asked = f", in {self.current.asked}" if self.current and self.current.asked else ""
-            raise Stopped(f"not done within {limit:g} s{asked}")
+            raise AnswerStopped(f"not done within {limit:g} s{asked}")
 
         before = signal.signal(signal.SIGALRM, strike)
         signal.setitimer(signal.ITIMER_REAL, limit)

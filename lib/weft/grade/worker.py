@@ -78,8 +78,6 @@ def serve(job: Job, rank: int, folder: str) -> bytes:
     hide_memory(False)
     confine.limit(MEMORY)
     confine.lock_in(scratch)
-    if "weft.run.world" in sys.modules:  # ranks come from a process that has not seen the answers
-        keep_copy()
     sys.path.insert(0, str(answers.parent))
     modules: dict[str, ModuleType] = {}
     with socket.socket(fileno=connection) as channel:
@@ -87,6 +85,8 @@ def serve(job: Job, rank: int, folder: str) -> bytes:
             ticket, home, name, args, kwargs = data.loads(request)
             try:
                 if not modules:
+                    if home == "probe" and "weft.run.world" in sys.modules:
+                        keep_copy()  # ranks are forked from what has not seen the answers yet
                     modules = load_both(answers, probe)
                 reply = pack(ticket, call(modules, home, name, args, kwargs))
             except BaseException as error:
