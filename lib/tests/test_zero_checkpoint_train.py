@@ -53,7 +53,7 @@ class TestGoesOn:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         torchrun += ["--nproc-per-node=2", "--max-restarts=3", "--monitor-interval=0.1"]
         ran = subprocess.run(
-            [*torchrun, str(script), str(HERE), *WORDS, *more],
+            [*torchrun, str(script), str(HERE / "support"), *WORDS, *more],
             capture_output=True,
             text=True,
             timeout=240,
