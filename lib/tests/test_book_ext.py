@@ -501,6 +501,40 @@ def test_a_control_is_read_from_its_line(extension, line, values, default):
 
 
 @pytest.mark.parametrize(
+    ("what", "values", "texts"),
+    [
+        ("0..1 by 0.25 = 0.5", (0, 0.25, 0.5, 0.75, 1), "0 0.25 0.5 0.75 1"),
+        ("512..4096 times 2 = 1024", (512, 1024, 2048, 4096), "512 1,024 2,048 4,096"),
+        ("512 KiB..2 MiB times 2", (2**19, 2**20, 2**21), "512 KiB,1 MiB,2 MiB"),
+        ("2^-8..2^0 times 16 = 2^-4", (2**-8, 2**-4, 1), "2⁻⁸ 2⁻⁴ 2⁰"),
+    ],
+)
+def test_a_slider_shows_its_values(extension, what, values, texts):
+    from weft_book.controls import parse
+
+    control = parse(f"name: {what} | Label")
+    assert control.values == values
+    assert control.texts == tuple(texts.split("," if "KiB" in texts else " "))
+    assert control.default == (2 if "0.5" in what else 1 if "=" in what else 0)
+
+
+@pytest.mark.parametrize(
+    "what", ["1..1000 times 2", "0..8 times 2", "1..8 times 1", "1 kB..2 kB", "1..2^x times 2"]
+)
+def test_a_range_that_ends_nowhere_is_refused(extension, what):
+    from weft_book.controls import parse
+
+    with pytest.raises(ValueError, match=r"does not go from low to high|is not a range"):
+        parse(f"name: {what} | Label")
+
+
+def test_no_slider_of_the_book_shows_an_exponent():
+    for page in sorted((ROOT / "book").glob("*.md")):
+        for label in re.findall(r"^\w+: .*\.\..* \| (.+)$", page.read_text(), re.M):
+            assert not re.search("as a power|powers of|exponent", label, re.I), (page.name, label)
+
+
+@pytest.mark.parametrize(
     ("text", "parts"),
     [
         ("x", ("x", "")),

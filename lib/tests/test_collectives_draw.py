@@ -184,13 +184,13 @@ def test_holding_says_what_is_sent():
 
 
 def test_crossing_and_rails():
-    text = summary(explore.crossing(link="ib-ndr", n=6, size=24))
+    text = summary(explore.crossing(link="ib-ndr", n=64, size=2**24))
     assert "16 MiB on 64 ranks" in text and "from 7.587 MiB on" in text
-    assert "switch" in summary(explore.crossing(link="nvlink4", n=3, size=24))
-    assert "The ring never loses" in summary(explore.crossing(link="pcie5", n=1, size=20))
-    text = summary(explore.rails(box="dgx-a100", nodes=4, size=30))
+    assert "switch" in summary(explore.crossing(link="nvlink4", n=8, size=2**24))
+    assert "The ring never loses" in summary(explore.crossing(link="pcie5", n=2, size=2**20))
+    text = summary(explore.rails(box="dgx-a100", nodes=4, size=2**30))
     assert "1 GiB on 32 GPUs" in text
-    assert "1 times as fast" in summary(explore.rails(box="nvl72", nodes=1, size=20))
+    assert "1 times as fast" in summary(explore.rails(box="nvl72", nodes=1, size=2**20))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_crossing_and_rails():
         (lambda: explore.holding(step=-1), "at is -1"),
         (lambda: explore.crossing(link="string"), "link is"),
         (lambda: explore.crossing(size=0), "size is 0"),
-        (lambda: explore.crossing(size=60), "nbytes is"),
+        (lambda: explore.crossing(size=2**60), "nbytes is"),
         (lambda: explore.rails(box="shoe"), "box is"),
         (lambda: explore.rails(nodes=0), "nodes is 0"),
     ],

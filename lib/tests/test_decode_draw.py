@@ -244,20 +244,19 @@ def test_bars_of_bytes_have_one_scale():
 
 
 def test_sliders_of_heads():
-    box = explore_decode.heads(heads=5, groups=3, context=12, batch=4)
+    box = explore_decode.heads(heads=32, groups=8, context=4096, batch=16)
     shape = ModelShape(32, 4096, 32, 32000, 4096, kv_heads=8)
     assert f"{bytes_per_token(shape) / 1024:g} KiB for each token" in box
     assert "Attention does 4 FLOPs per byte" in box and "G = 32" in box and "G = 1<" in box
     assert "There is no picture: there are 8 kv heads for 4 heads" in explore_decode.heads(
-        heads=2, groups=3
+        heads=4, groups=8
     )
     assert box.count("<svg") == 1
 
 
 def test_sliders_of_waste():
-    for block in range(7):
-        box = explore_decode.waste(block=block, tokens=13)
-        size = 2**block
+    for size in (1, 2, 3, 4, 8, 16, 64):
+        box = explore_decode.waste(block=size, tokens=13)
         slots = sum(ceil(n / size) for n in (13, 21, 6)) * size
         assert f"{slots} slots for 40 tokens, {slots - 40} in vain" in box
         assert f"wastes {mean_waste(size):g} slots" in box

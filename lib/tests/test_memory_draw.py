@@ -161,7 +161,7 @@ def summary(html):
 
 @pytest.mark.parametrize("model", sorted(SHAPES))
 def test_the_slider_draws_every_model(model):
-    for choices in ({}, {"d": 0, "t": 3}, {"d": 10, "recompute": "none", "sequence": False}):
+    for choices in ({}, {"d": 1, "t": 8}, {"d": 1024, "recompute": "none", "sequence": False}):
         html = explore.fits(model=model, **choices)
         if "There is no picture" not in html:
             inside(parse(re.search(r"<svg.*</svg>", html, re.S)[0]))
@@ -169,12 +169,12 @@ def test_the_slider_draws_every_model(model):
 
 
 def test_the_slider_says_what_fits():
-    text = summary(explore.fits(model="gpt-7.5b", chip="v100", d=6))
+    text = summary(explore.fits(model="gpt-7.5b", chip="v100", d=64))
     assert text.startswith("On 64 devices it fits from stage 1 on")
-    assert "On 1 device no stage fits" in summary(explore.fits(model="gpt-1t", d=0))
-    text = summary(explore.fits(model="llama2-7b", chip="h100", d=3))
+    assert "On 1 device no stage fits" in summary(explore.fits(model="gpt-1t", d=1))
+    text = summary(explore.fits(model="llama2-7b", chip="h100", d=8))
     assert text.startswith("On 8 devices it fits from stage 1 on")  # stage 0 takes 108 GB
-    few, many = (summary(explore.fits(model="gpt-22b", d=d, t=3)) for d in (0, 6))
+    few, many = (summary(explore.fits(model="gpt-22b", d=d, t=8)) for d in (1, 64))
     assert "On 8 devices" in few and "On 512 devices" in many
 
 
@@ -183,8 +183,8 @@ def test_the_slider_says_what_fits():
     [
         ({"model": "x"}, "model is"),
         ({"chip": "x"}, "chip is"),
-        ({"d": -1}, "d is -1, must be a whole number of at least 0"),
-        ({"t": 7}, "t is 128, must divide"),
+        ({"d": 0}, "d is 0, must be a whole number of at least 1"),
+        ({"t": 128}, "t is 128, must divide"),
         ({"microbatch": 0}, "microbatch is 0"),
         ({"recompute": "half"}, "recompute is"),
     ],

@@ -160,15 +160,15 @@ def test_the_staircase_goes_where_the_scale_does():
 
 def test_the_slider_of_bits_says_what_happens():
     say = explore_precision.bits
-    assert "fp16 holds it exactly" in say(power=0, part=0)
+    assert "fp16 holds it exactly" in say(power=1, part=0)
     assert "e4m3 rounds it to 1.375, off by 0.2 of the spacing there, 0.125" in say(
-        power=0, part=40, format="e4m3"
+        power=1, part=40, format="e4m3"
     )
-    assert "overflows and gives infinity: its largest number is 65,504" in say(power=17)
-    assert "e4m3 overflows and gives 448: its" in say(power=17, format="e4m3")
-    assert "fp16 makes it zero" in say(power=-27)
-    assert "has only 5.96046 × 10⁻⁸ left of it" in say(power=-25, part=25)
-    assert "fp16 makes it zero" in say(power=-25, part=25, way="cut")
+    assert "overflows and gives infinity: its largest number is 65,504" in say(power=2**17)
+    assert "e4m3 overflows and gives 448: its" in say(power=2**17, format="e4m3")
+    assert "fp16 makes it zero" in say(power=2**-27)
+    assert "has only 5.96046 × 10⁻⁸ left of it" in say(power=2**-25, part=25)
+    assert "fp16 makes it zero" in say(power=2**-25, part=25, way="cut")
     assert "There is no picture: format is &#x27;fp8&#x27;" in say(format="fp8")
     assert "There is no picture: way is" in say(way="odd")
 
@@ -176,7 +176,7 @@ def test_the_slider_of_bits_says_what_happens():
 def test_the_slider_of_gradients_moves_them_into_the_range():
     zero = {}
     for scale in range(0, 25, 4):
-        box = explore_precision.gradients(scale=scale)
+        box = explore_precision.gradients(scale=2**scale)
         expected = fates(FORMATS["fp16"], bell(-22, 4), 2.0**scale)["zero"]
         assert f"{expected:.1%}".replace("%", "\u00a0%") + " become zero" in box
         zero[scale] = expected
@@ -184,7 +184,7 @@ def test_the_slider_of_gradients_moves_them_into_the_range():
 
 
 def test_the_slider_of_the_scale_counts_its_skips():
-    box = explore_precision.walk(start=16, interval=20, largest=5, steps=120)
+    box = explore_precision.walk(start=2**16, interval=20, largest=2**5, steps=120)
     values, skipped = walked(
         LossScale(growth_interval=20), [2.0 ** (5 - 4 * i / 120) for i in range(120)]
     )
@@ -194,5 +194,5 @@ def test_the_slider_of_the_scale_counts_its_skips():
 
 def test_the_slider_of_updates_finds_the_edge():
     for name, lost in (("fp16", 12), ("bf16", 9)):
-        assert "nothing happens" in explore_precision.update(power=lost, format=name)
-        assert "comes out" in explore_precision.update(power=lost - 2, format=name)
+        assert "nothing happens" in explore_precision.update(smaller=2**lost, format=name)
+        assert "comes out" in explore_precision.update(smaller=2 ** (lost - 2), format=name)

@@ -321,11 +321,17 @@ def summary(html: str) -> str:
 @pytest.mark.parametrize(
     ("function", "states"),
     [
-        (explore.matmul, [{"chip": c, "rows": r} for c in ("a100-40", "b200") for r in (0, 9, 14)]),
-        (explore.matmul, [{"dtype": "fp8", "side": s} for s in (6, 10, 14)]),
-        (explore.attention, [{"chip": c, "length": n} for c in CHIPS for n in (4, 11, 17)]),
+        (
+            explore.matmul,
+            [{"chip": c, "rows": r} for c in ("a100-40", "b200") for r in (1, 2**9, 2**14)],
+        ),
+        (explore.matmul, [{"dtype": "fp8", "side": s} for s in (2**6, 2**10, 2**14)]),
+        (
+            explore.attention,
+            [{"chip": c, "length": n} for c in CHIPS for n in (2**4, 2**11, 2**17)],
+        ),
         (explore.attention, [{"sram": s, "width": w} for s in (0, 64, 228) for w in (64, 256)]),
-        (explore.decoding, [{"model": m, "batch": b} for m in SHAPES for b in (0, 8)]),
+        (explore.decoding, [{"model": m, "batch": b} for m in SHAPES for b in (1, 2**8)]),
         (explore.fusion, [{"chip": c, "kernels": k} for c in CHIPS for k in (1, 3, 8)]),
         (explore.fusion, [{"chain": "bias-dropout-add", "kernels": k} for k in (1, 2, 3)]),
         (explore.transformer, [{"model": m, "batch": b} for m in SHAPES for b in (1, 4)]),
@@ -360,11 +366,11 @@ def test_a_state_that_does_not_exist_is_a_sentence(function, state, complaint):
 
 
 def test_the_slider_says_how_many_rows_are_enough():
-    enough = int(re.search(r"(\d+) rows reach", summary(explore.matmul(side=12)))[1])
+    enough = int(re.search(r"(\d+) rows reach", summary(explore.matmul(side=2**12)))[1])
     for rows, bound in ((enough - 1, "memory"), (enough, "compute")):
         assert wall(operation(f"matmul:{rows},4096,4096", "bf16"), *H100) == bound
-    assert "No number of rows" in summary(explore.matmul(side=7))
-    assert "bound by compute" in summary(explore.matmul(rows=13))
+    assert "No number of rows" in summary(explore.matmul(side=2**7))
+    assert "bound by compute" in summary(explore.matmul(rows=2**13))
 
 
 def test_fusing_all_of_gelu_is_nine_times_as_fast_in_the_slider():

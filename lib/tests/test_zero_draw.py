@@ -216,7 +216,9 @@ def test_the_step_slider(stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_bucket_slider(stage):
-    html = explore.bucket(model="gpt-1.7b", link="ib-hdr", n=3, stage=stage, size=28, tokens=13)
+    html = explore.bucket(
+        model="gpt-1.7b", link="ib-hdr", n=8, stage=stage, size=2**28, tokens=2**13
+    )
     inside(parse(html))
     elements, rate = numels(SHAPES["gpt-1.7b"]), 0.4 * CHIPS["h100"].rate("bf16")
     held = [sum(elements[i] for i in b) for b in bucketed(elements, 2**27)]
@@ -243,7 +245,7 @@ def test_the_shares_slider():
         (lambda: explore.step(link=0), "link is 0"),
         (lambda: explore.bucket(model="x"), "model is"),
         (lambda: explore.bucket(link="x"), "link is"),
-        (lambda: explore.bucket(size=60), "nbytes is"),
+        (lambda: explore.bucket(size=2**60), "nbytes is"),
         (lambda: explore.shares(n=0), "n is 0"),
         (lambda: explore.shares(limit=0), "limit is 0"),
     ],

@@ -2,16 +2,23 @@
 
 p: 2..6 = 4 | Stages                                     a slider
 c: 0..1 by 0.25 = 0 | Hop latency                        a slider with steps
+n: 2..1024 times 2 = 64 | Ranks                          a slider that doubles
+size: 4 KiB..4 GiB times 2 = 16 MiB | Bytes              in units that the page shows, too
+scale: 2^-8..2^8 times 4 = 1 | Loss scale                shown as a power
 schedule: one_f_one_b (1F1B), gpipe = gpipe | Schedule   a menu
 lowered: [ ] | Show sends and receives                   a box to tick
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from math import isfinite
+from fractions import Fraction
+from math import isfinite, log2
 
-RANGE = re.compile(r"(\S+)\s*\.\.\s*(\S+?)(?:\s+by\s+(\S+))?")
+from weft.plan.units import binary, power
+
+RANGE = re.compile(r"(.+?)\s*\.\.\s*(.+?)(?:\s+(by|times)\s+(\S+))?")
+BINARY = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
 MENU_ENTRY = re.compile(r"(?P<value>[^()]+?)\s*(?:\((?P<text>.*)\))?")
 
 
@@ -48,16 +55,44 @@ def parse(line: str) -> Control:
 def _slider(name: str, label: str, text: str, default: str) -> Control:
     found = RANGE.fullmatch(text)
     try:
-        low, high, step = (Decimal(part) for part in (found[1], found[2], found[3] or "1"))
-    except (TypeError, InvalidOperation):
-        raise ValueError(f"`{text}` is not a range; write LOW..HIGH or LOW..HIGH by STEP") from None
-    if step <= 0 or high <= low or (high - low) % step:
+        low, high, step = (_number(part) for part in (found[1], found[2], found[4] or "1"))
+        chosen = _number(default) if default else low
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`{text}` is not a range; write LOW..HIGH, LOW..HIGH by STEP or LOW..HIGH times FACTOR"
+        ) from None
+    points = [low]
+    if found[3] == "times":
+        while low > 0 and step > 1 and points[-1] < high:
+            points.append(points[-1] * step)
+    elif step > 0:
+        points = [low + step * i for i in range(int((high - low) / step) + 1)]
+    if len(points) < 2 or points[-1] != high:
         raise ValueError(f"`{text}` does not go from low to high in whole steps")
-    points = [low + step * i for i in range(int((high - low) / step) + 1)]
-    whole = all(point == int(point) for point in (low, step))
+    whole = all(point == int(point) for point in points)
     values = tuple(int(point) if whole else float(point) for point in points)
-    at = _position(points, Decimal(default), default) if default else 0
-    return Control(name, label, "slider", values, tuple(f"{value:g}" for value in values), at)
+    at = _position(points, chosen, default)
+    return Control(name, label, "slider", values, tuple(map(_told(text), values)), at)
+
+
+def _number(text: str) -> Fraction:
+    """0.25, 2^-8 or 16 MiB, exactly."""
+    base, raised, exponent = text.partition("^")
+    if raised:
+        return Fraction(base) ** int(exponent)
+    size, _, unit = text.partition(" ")
+    if unit and unit not in BINARY:
+        raise ValueError(f"`{unit}` is no unit, must be one of {', '.join(BINARY)}")
+    return Fraction(size) * 1024 ** BINARY.get(unit, 0)
+
+
+def _told(text: str) -> Callable[[float], str]:
+    """How the values of a range are shown: as its ends are written."""
+    if "2^" in text:
+        return lambda value: power(2, round(log2(value)))
+    if re.search(r"\d \w*B\b", text):
+        return binary
+    return lambda value: f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def _menu(name: str, label: str, text: str, default: str) -> Control:

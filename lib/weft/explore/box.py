@@ -1,6 +1,6 @@
 """What a slider of the book moves: a few choices in, a picture over one line of results out.
 
-The functions themselves stand in explore_<topic>.py. Each takes whole numbers and strings by
+The functions themselves stand in explore_<topic>.py. Each takes numbers and strings by
 keyword and returns a picture and a sentence; `explored` makes HTML of the two. The book calls them
 when it is built and again in the reader's browser, so a choice that does not exist gives a
 sentence instead of an error.

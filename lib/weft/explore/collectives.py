@@ -38,34 +38,34 @@ def holding(algorithm: str = "ring_all_reduce", n: int = 4, step: int = 1) -> tu
 
 
 @explored
-def crossing(link: str = "ib-ndr", n: int = 3, size: int = 20) -> tuple[str, str]:
-    """All-reduce on 2^n ranks with one such link each, 2^size bytes, by ring and by trees."""
+def crossing(link: str = "ib-ndr", n: int = 8, size: int = 2**20) -> tuple[str, str]:
+    """All-reduce of `size` bytes on n ranks with one such link each, by ring and by trees."""
     if link not in LINKS:
         raise ValueError(f"link is {link!r}, must be one of {', '.join(LINKS)}")
     n, size = sizes(n=n, size=size)
-    ranks, nbytes, wire = 2**n, 2**size, LINKS[link]
+    wire = LINKS[link]
     switched = link in ("nvlink4", "nvlink5")
     kinds = {"ring": "The ring", "tree": "the tree", "double_tree": "two trees"}
     kinds |= {"in_network": "a switch that adds up"} if switched else {}
     told = []
     for kind, name in kinds.items():
-        time = seconds("all_reduce", nbytes, ranks, wire, kind)
+        time = seconds("all_reduce", size, n, wire, kind)
         told.append(f"{name} {moment(time, 's', time)}")
-    at = crossover(ranks, wire)
+    at = crossover(n, wire)
     meets = "The ring never loses to the tree."
     if at:
         meets = f"The ring is at least as fast as the tree from {binary(at)} on."
-    summary = f"{binary(nbytes)} on {ranks} ranks: {', '.join(told)}. {meets}"
-    return times.times_svg(ranks, wire, nbytes, switched), summary
+    summary = f"{binary(size)} on {n:,} ranks: {', '.join(told)}. {meets}"
+    return times.times_svg(n, wire, size, switched), summary
 
 
 @explored
-def rails(box: str = "dgx-h100", nodes: int = 4, size: int = 30) -> tuple[str, str]:
-    """All-reduce of 2^size bytes on some boxes: one ring through all GPUs, or rail by rail."""
+def rails(box: str = "dgx-h100", nodes: int = 4, size: int = 2**30) -> tuple[str, str]:
+    """All-reduce of `size` bytes on some boxes: one ring through all GPUs, or rail by rail."""
     if box not in BOXES:
         raise ValueError(f"box is {box!r}, must be one of {', '.join(BOXES)}")
     nodes, size = sizes(nodes=nodes, size=size)
-    kind, nbytes = BOXES[box], 2**size
+    kind = BOXES[box]
     n = Cluster(kind, nodes).n
 
     def flat(S: float) -> float:
@@ -74,10 +74,10 @@ def rails(box: str = "dgx-h100", nodes: int = 4, size: int = 30) -> tuple[str, s
     def layered(S: float) -> float:
         return hierarchical_seconds(S, nodes, kind.gpus, kind.inside, kind.outside)
 
-    one, two = flat(nbytes), layered(nbytes)
+    one, two = flat(size), layered(size)
     summary = (
-        f"{binary(nbytes)} on {n} GPUs: one ring takes {moment(one, 's', one)}, reducing inside "
+        f"{binary(size)} on {n} GPUs: one ring takes {moment(one, 's', one)}, reducing inside "
         f"each box first {moment(two, 's', two)}, {amount(one / two)} times as fast."
     )
     title = f"All-reduce on {nodes} {box}: seconds over bytes"
-    return times.curves_svg({"flat": flat, "rails": layered}, nbytes, title), summary
+    return times.curves_svg({"flat": flat, "rails": layered}, size, title), summary

@@ -1,12 +1,9 @@
-"""The sliders of the decoding chapter: heads and bytes, blocks and waste, memories and sequences.
-
-Sizes that range over orders of magnitude are given as powers of two.
-"""
+"""The sliders of the decoding chapter: heads, blocks and their waste, memories and sequences."""
 
 from weft.draw.decode import blocks, bytes, serving
 from weft.explore.box import explored
 from weft.plan import decode
-from weft.plan.arguments import sizes, whole
+from weft.plan.arguments import sizes
 from weft.plan.decode import MEMORIES, Blocks, parallel, requests, serve
 from weft.plan.hardware import CHIPS
 from weft.plan.roofline import ridge
@@ -17,13 +14,15 @@ CHIP, LAYERS, WIDTH = "h100", 32, 128  # the model of `heads`: so many layers, h
 
 
 @explored
-def heads(heads: int = 5, groups: int = 3, context: int = 12, batch: int = 4) -> tuple[str, str]:
-    """The cache of a model with 2^heads heads on 2^groups, at 2^batch sequences of 2^context.
+def heads(
+    heads: int = 32, groups: int = 8, context: int = 4096, batch: int = 16
+) -> tuple[str, str]:
+    """The cache of a model whose heads share `groups` kv heads, at `batch` sequences of `context`.
 
     32 layers, heads of width 128, two bytes an element; beside it the same with as many kv heads
     as heads, and with one.
     """
-    H, G, S, B = 2**heads, 2**groups, 2**context, 2**batch
+    H, G, S, B = sizes(heads=heads, groups=groups, context=context, batch=batch)
     if G > H:
         raise ValueError(f"there are {G} kv heads for {H} heads, must be at most as many")
     shape = ModelShape(LAYERS, H * WIDTH, H, vocab=32000, seq=S, kv_heads=G, gated=True)
@@ -32,7 +31,7 @@ def heads(heads: int = 5, groups: int = 3, context: int = 12, batch: int = 4) ->
     cache, weights = B * S * each, 2 * shape.params
     share = cache / (cache + weights)
     summary = (
-        f"{binary(each)} for each token, {quantity(cache, 'B')} for {B} × {S} tokens "
+        f"{binary(each)} for each token, {quantity(cache, 'B')} for {B} × {S:,} tokens "
         f"beside {quantity(weights, 'B')} of weights. Attention does "
         f"{amount(decode.intensity(H, G))} FLOPs per byte and the whole step "
         f"{amount(work.intensity)}, where an H100 could do {amount(ridge(chip, 'bf16'))}: "
@@ -47,10 +46,9 @@ def heads(heads: int = 5, groups: int = 3, context: int = 12, batch: int = 4) ->
 
 
 @explored
-def waste(block: int = 2, tokens: int = 13) -> tuple[str, str]:
-    """Three sequences in blocks of 2^block slots: one of so many tokens, one of 21, one of 6."""
-    size = 2**block
-    tokens = whole("tokens", tokens)
+def waste(block: int = 4, tokens: int = 13) -> tuple[str, str]:
+    """Three sequences in blocks of `block` slots: one of so many tokens, one of 21, one of 6."""
+    size, tokens = sizes(block=block, tokens=tokens)
     lengths = {"a": tokens, "b": 21, "c": 6}
     needed = sum(-(-length // size) for length in lengths.values())
     pool = Blocks(count=max(needed, 64 // size), block=size)
@@ -90,13 +88,13 @@ def fork(prompt: int = 6, written: int = 2, samples: int = 3) -> tuple[str, str]
 
 
 @explored
-def memory(kind: str = "paged", block: int = 2, longest: int = 64) -> tuple[str, str]:
+def memory(kind: str = "paged", block: int = 4, longest: int = 64) -> tuple[str, str]:
     """Forty requests on a cache of 128 slots, allotted in one way or in all of them at once."""
     if kind != "all" and kind not in MEMORIES:
         raise ValueError(f"kind is {kind!r}, must be all or one of {', '.join(MEMORIES)}")
     asked = requests(40, seed=4, prompt=6, output=12, longest=longest)
     kinds = list(MEMORIES) if kind == "all" else [kind]
-    served = [serve(asked, 128, each, 2**block, longest) for each in kinds]
+    served = [serve(asked, 128, each, block, longest) for each in kinds]
     told = [
         f"{each.memory}: {percent(each.shares['used'])} of the slots have a token, "
         f"{each.running:.1f} sequences run at a time, all are served after {each.steps} steps"

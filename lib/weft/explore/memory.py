@@ -2,7 +2,7 @@
 
 from weft.draw.memory import kept, stages_svg
 from weft.explore.box import explored
-from weft.plan.arguments import whole
+from weft.plan.arguments import sizes
 from weft.plan.hardware import CHIPS
 from weft.plan.memory import STAGES
 from weft.plan.shape import SHAPES
@@ -12,18 +12,18 @@ from weft.plan.shape import SHAPES
 def fits(
     model: str = "llama2-70b",
     chip: str = "h100",
-    d: int = 6,
-    t: int = 0,
+    d: int = 64,
+    t: int = 1,
     microbatch: int = 1,
     recompute: str = "full",
     sequence: bool = True,
 ) -> tuple[str, str]:
-    """A model on 2^d data parallel times 2^t tensor parallel devices, under each stage."""
+    """A model on d data parallel times t tensor parallel devices, under each stage."""
     if model not in SHAPES:
         raise ValueError(f"model is {model!r}, must be one of {', '.join(SHAPES)}")
     if chip not in CHIPS:
         raise ValueError(f"chip is {chip!r}, must be one of {', '.join(CHIPS)}")
-    d, t = (2 ** whole(name, power, least=0) for name, power in (("d", d), ("t", t)))
+    d, t = sizes(d=d, t=t)
     shape, device = SHAPES[model], CHIPS[chip]
     how = {"microbatch": microbatch, "t": t, "recompute": recompute}
     how |= {"sequence_parallel": bool(sequence)}

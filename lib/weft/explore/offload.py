@@ -4,7 +4,7 @@ from weft.draw.offload import places as levels
 from weft.draw.offload import rates as rates
 from weft.draw.offload import stream as draw
 from weft.explore.box import explored
-from weft.plan.arguments import sizes, whole
+from weft.plan.arguments import sizes
 from weft.plan.hardware import CHIPS, LINKS
 from weft.plan.memory import MODELS
 from weft.plan.offload import (
@@ -56,17 +56,17 @@ def streaming(
 
 @explored
 def bandwidth(
-    flow: str = "optimizer", chip: str = "v100", devices: int = 0, batch: int = 1
+    flow: str = "optimizer", chip: str = "v100", devices: int = 1, batch: int = 1
 ) -> tuple[str, str]:
-    """What a flow leaves of 2^devices devices' peak on a trillion parameters, over the batch."""
+    """What a flow leaves of some devices' peak on a trillion parameters, over the batch."""
     if flow not in FLOWS:
         raise ValueError(f"flow is {flow!r}, must be one of {', '.join(FLOWS)}")
     if chip not in tuple(PEAKS):
         raise ValueError(f"chip is {chip!r}, must be one of {', '.join(PEAKS)}")
-    batch = whole("batch", batch)
-    if type(devices) is not int or not 0 <= devices <= 12:
-        raise ValueError(f"devices is {devices!r}, must be a power of two from 0 to 12")
-    many, peak, shape = 2**devices, PEAKS[chip], MODELS["1.01T"]
+    batch, many = sizes(batch=batch, devices=devices)
+    if many > 4096:
+        raise ValueError(f"devices is {devices}, must be at most 4096")
+    peak, shape = PEAKS[chip], MODELS["1.01T"]
     slow = {
         name: LINKS[link].bandwidth for name, link in (("PCIe 5", "pcie5"), ("PCIe 4", "pcie4"))
     }
@@ -79,7 +79,7 @@ def bandwidth(
     reach = min([DRIVE * (many if flow != "activations" else 1), *network.values()])
     left = share_left(shape, batch, flow, reach, peak)
     by = "the network" if reach in network.values() else f"a drive of {amount(DRIVE / 1e9)} GB/s"
-    who = "one device" if many == 1 else f"each of {many} devices"
+    who = "one device" if many == 1 else f"each of {many:,} devices"
     some = "1 sequence" if batch == 1 else f"{batch} sequences"
     summary = (
         f"{some} for {who}, which reaches {amount(peak / 1e12)} TFLOP/s: with {by}, waiting for "

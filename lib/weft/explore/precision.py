@@ -1,5 +1,7 @@
 """The sliders of the precision chapter: one number's bits, a loss scale at work, updates lost."""
 
+from math import log2
+
 from weft.draw.precision import formats, told
 from weft.draw.precision import scale as draw_precision_scale
 from weft.explore.box import explored
@@ -19,15 +21,15 @@ FATE = {
 
 @explored
 def bits(
-    power: int = -3, part: int = 33, format: str = "fp16", way: str = "nearest"
+    power: float = 2**-3, part: int = 33, format: str = "fp16", way: str = "nearest"
 ) -> tuple[str, str]:
-    """The bits of (1 + part / 100) 2^power, and what one format makes of the number.
+    """The bits of (1 + part / 100) times a power of two, and what one format makes of the number.
 
     `way` is how it is rounded: to the nearest, by cutting bits off, or away from zero.
     """
     if way not in WAYS:
         raise ValueError(f"way is {way!r}, must be one of {', '.join(WAYS)}")
-    x, one = (1 + part / 100) * 2.0**power, known(format)
+    x, one = (1 + part / 100) * power, known(format)
     became = one.round(x, WAYS[way])
     overflowed = not one.round(x, WAYS[way], saturate=False) <= one.max
     summary = f"{told(x)}: {format} {_told(one, x, became, overflowed)}."
@@ -55,31 +57,31 @@ def _told(format: Format, x: float, became: float, overflowed: bool) -> str:
 
 @explored
 def gradients(
-    scale: int = 0, middle: int = -22, spread: int = 4, format: str = "fp16"
+    scale: float = 1, middle: float = 2**-22, spread: int = 4, format: str = "fp16"
 ) -> tuple[str, str]:
-    """Gradients around 2^middle, times a loss scale of 2^scale, in a format."""
-    one, numbers = known(format), bell(middle, spread)
-    shares = fates(one, numbers, 2.0**scale)
+    """Gradients around `middle`, times a loss scale, in a format."""
+    one, numbers = known(format), bell(log2(middle), spread)
+    shares = fates(one, numbers, scale)
     summary = (
-        f"Times {told(2.0**scale)} in {format}: {percent(shares['zero'])} become zero, "
+        f"Times {told(scale)} in {format}: {percent(shares['zero'])} become zero, "
         f"{percent(shares['subnormal'])} lose bits as subnormals, {percent(shares['overflow'])} "
         f"overflow."
     )
-    return draw_precision_scale.histogram_svg(numbers, one, 2.0**scale, span=(-44, 24)), summary
+    return draw_precision_scale.histogram_svg(numbers, one, scale, span=(-44, 24)), summary
 
 
 @explored
 def walk(
-    start: int = 16, interval: int = 20, largest: int = 5, steps: int = 120
+    start: float = 2**16, interval: int = 20, largest: float = 32, steps: int = 120
 ) -> tuple[str, str]:
-    """The loss scale from 2^start on, where the largest gradient falls from 2^largest by 16.
+    """The loss scale from `start` on, where the largest gradient falls by a factor of 16.
 
-    It falls evenly over the steps, to 2^(largest - 4).
+    It falls evenly on a logarithmic axis, from `largest` on.
     """
     steps = whole("steps", steps)
-    gradients = [2.0 ** (largest - 4 * i / steps) for i in range(steps)]
+    gradients = [largest * 2.0 ** (-4 * i / steps) for i in range(steps)]
     values, skipped = draw_precision_scale.walked(
-        LossScale(value=2.0**start, growth_interval=interval), gradients
+        LossScale(value=float(start), growth_interval=interval), gradients
     )
     last = values[-1] * gradients[-1] / FORMATS["fp16"].max
     summary = (
@@ -90,11 +92,11 @@ def walk(
 
 
 @explored
-def update(weight: int = 0, power: int = 11, format: str = "fp16") -> tuple[str, str]:
-    """A weight of 1.5 times 2^weight and an update 2^power times smaller than it, added."""
+def update(weight: float = 1, smaller: int = 2**11, format: str = "fp16") -> tuple[str, str]:
+    """A weight of 1.5 times a power of two, and an update so many times smaller, added."""
     one = known(format)
-    x = 1.5 * 2.0**weight
-    delta = x / 2.0**power
+    x = 1.5 * weight
+    delta = x / smaller
     got = one.round(one.round(x) + delta)
     least = least_update(one, x)
     what = "nothing happens" if got == one.round(x) else f"{told(got)} comes out"

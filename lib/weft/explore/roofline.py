@@ -1,7 +1,4 @@
-"""The sliders of the roofline chapter: matmuls, attention, decoding, fusion and whole layers.
-
-Sizes that range over orders of magnitude are given as powers of two.
-"""
+"""The sliders of the roofline chapter: matmuls, attention, decoding, fusion and whole layers."""
 
 from collections.abc import Mapping
 
@@ -9,6 +6,7 @@ from weft.draw import roofline as draw_roofline
 from weft.draw.roofline import intensity
 from weft.explore.box import explored
 from weft.plan import decode, roofline
+from weft.plan.arguments import sizes, whole
 from weft.plan.hardware import CHIPS, Chip, size_of
 from weft.plan.roofline import (
     CHAINS,
@@ -42,11 +40,11 @@ def _bound(work: Work, chip: Chip, dtype: str) -> str:
 
 @explored
 def matmul(
-    chip: str = "h100", dtype: str = "bf16", rows: int = 5, side: int = 12
+    chip: str = "h100", dtype: str = "bf16", rows: int = 32, side: int = 4096
 ) -> tuple[str, str]:
-    """Rows times a square matrix: 2^rows x 2^side by 2^side x 2^side, from matvec to matmul."""
+    """Some rows times a square matrix of a side: from matvec to matmul."""
     on, size = _choose("chip", chip, CHIPS), size_of(dtype)
-    m, n = 2**rows, 2**side
+    m, n = sizes(rows=rows, side=side)
     work = roofline.matmul(m, n, n, size)
     enough = smallest_batch(n, n, size, on, dtype)
     needs = (
@@ -69,14 +67,14 @@ def matmul(
 
 @explored
 def attention(
-    chip: str = "h100", length: int = 12, width: int = 128, sram: int = 0
+    chip: str = "h100", length: int = 4096, width: int = 128, sram: int = 0
 ) -> tuple[str, str]:
-    """Naive and flash attention at 2^length tokens; `sram` KiB for flash's tiles, 0 for no limit.
+    """Naive and flash attention at `length` tokens; `sram` KiB for flash's tiles, 0 for no limit.
 
     Of one head, at two bytes an element.
     """
     on = _choose("chip", chip, CHIPS)
-    T, dtype = 2**length, "bf16" if "bf16" in on.rates else "fp16"
+    T, dtype = whole("length", length), "bf16" if "bf16" in on.rates else "fp16"
     naive = roofline.attention(T, T, 1, width, 2)
     flash = roofline.attention(T, T, 1, width, 2, "flash", sram=1024 * sram or None)
     times = [seconds(work, on, dtype) for work in (naive, flash)]
@@ -92,25 +90,26 @@ def attention(
 
 @explored
 def decoding(
-    chip: str = "h100", model: str = "llama2-70b", batch: int = 4, context: int = 12
+    chip: str = "h100", model: str = "llama2-70b", batch: int = 16, context: int = 4096
 ) -> tuple[str, str]:
-    """One token more for 2^batch sequences of 2^context tokens, on a chip that had room for all."""
+    """One token more for `batch` sequences of `context` tokens, on a chip that had room for all."""
     on, shape = _choose("chip", chip, CHIPS), _choose("model", model, SHAPES)
     dtype = "bf16" if "bf16" in on.rates else "fp16"
     heads = shape.heads, shape.groups, shape.key_width
-    attention = shape.layers * 2**batch * roofline.decode(2**context, *heads, size=2)
-    whole = decode.step(shape, 2**batch, 2**context)
-    matmuls = Work(whole.flops - attention.flops, whole.bytes - attention.bytes)
+    batch, context = sizes(batch=batch, context=context)
+    attention = shape.layers * batch * roofline.decode(context, *heads, size=2)
+    step = decode.step(shape, batch, context)
+    matmuls = Work(step.flops - attention.flops, step.bytes - attention.bytes)
     least, slow = (seconds(work, on, dtype) for work in (matmuls, attention))
-    held = 2 * shape.params + 2 ** (batch + context) * decode.bytes_per_token(shape)
+    held = 2 * shape.params + batch * context * decode.bytes_per_token(shape)
     summary = (
-        f"A token for each of {2**batch} sequences takes at least {quantity(least + slow, 's')}, "
+        f"A token for each of {batch} sequences takes at least {quantity(least + slow, 's')}, "
         f"{percent(slow / (least + slow))} of it for attention: "
-        f"{amount(2**batch / (least + slow), 3)} tokens/s. The matmuls are "
+        f"{amount(batch / (least + slow), 3)} tokens/s. The matmuls are "
         f"{_bound(matmuls, on, dtype)}. Weights and caches are {quantity(held, 'B')}, the chip has "
         f"{quantity(on.memory, 'B')}."
     )
-    points = {"matmuls": matmuls, "attention": attention, "the whole step": whole}
+    points = {"matmuls": matmuls, "attention": attention, "the whole step": step}
     return draw_roofline.svg(points, [(on, dtype)], span=(0.1, 1e4)), summary
 
 

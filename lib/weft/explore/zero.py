@@ -46,14 +46,14 @@ def step(stage: int = 0, buckets: int = 6, backward: int = 4, link: int = 3) -> 
 def bucket(
     model: str = "gpt-7.5b",
     link: str = "ib-ndr",
-    n: int = 6,
+    n: int = 64,
     stage: int = 0,
-    size: int = 25,
-    tokens: int = 12,
+    size: int = 2**25,
+    tokens: int = 2**12,
 ) -> tuple[str, str]:
-    """How long an H100 waits in a step over the size of a bucket, 2^size bytes at the dot.
+    """How long an H100 waits in a step over the size of a bucket, `size` bytes at the dot.
 
-    2^n ranks have one such link each and 2^tokens tokens; the device computes at 40 % of its peak.
+    n ranks have one such link each and so many tokens; the device computes at 40 % of its peak.
     """
     if model not in SHAPES:
         raise ValueError(f"model is {model!r}, must be one of {', '.join(SHAPES)}")
@@ -65,18 +65,18 @@ def bucket(
 
     def times(nbytes: float) -> Durations:
         held = [sum(elements[i] for i in b) for b in bucketed(elements, int(nbytes / 2))]
-        return priced(held, 2**n, LINKS[link], 2**tokens, rate)
+        return priced(held, n, LINKS[link], tokens, rate)
 
-    here = times(2**size)
+    here = times(size)
     waits, whole = exposed(stage, here), step_seconds(stage, here)
     count = len(here.forward)
     summary = (
-        f"{count:,} {'bucket' if count == 1 else 'buckets'} of at most {binary(2**size)}: the step "
+        f"{count:,} {'bucket' if count == 1 else 'buckets'} of at most {binary(size)}: the step "
         f"takes {moment(whole, 's', whole)}, of which it waits for {moment(waits, 's', waits)}, "
         f"{100 * waits / whole:.0f} %."
     )
-    title = f"{model} on {2**n} ranks, stage {stage}: waiting over the size of a bucket"
-    return buckets_svg(lambda nbytes: exposed(stage, times(nbytes)), 2**size, title), summary
+    title = f"{model} on {n} ranks, stage {stage}: waiting over the size of a bucket"
+    return buckets_svg(lambda nbytes: exposed(stage, times(nbytes)), size, title), summary
 
 
 @explored
