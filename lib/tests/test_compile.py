@@ -5,18 +5,24 @@ import os
 import pkgutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import torch
 
 import weft.kernels
 from weft.kernels import Compiled, Pass, compile_for
+from weft.kernels.code import compile, digest, launch, recorded_target, recording, store
 from weft.kernels.code.compile import TARGETS
 
 TOY = '''
 """A product of two tiles, in a module that another process can import."""
+from typing import Any, NamedTuple
+import torch
 import triton
 import triton.language as tl
 from weft.kernels import Pass
+from weft.kernels.code import launch, recording
 
 @triton.jit
 def product(p_a, p_b, p_c, stride, N: tl.constexpr, BROKEN: tl.constexpr):
@@ -37,6 +43,27 @@ def passes(target):
     if target == "sm_80":
         raise ValueError("target is 'sm_80'; the toy has passes for sm_90 and sm_100")
     return (one(),)
+
+class Strided(NamedTuple):
+    p: Any
+    step: Any
+
+@triton.jit
+def copy(x, y, N: tl.constexpr):
+    o = tl.arange(0, N)
+    if y.p is not None:
+        tl.store(y.p + o * y.step, tl.load(x.p + o * x.step))
+
+def copied(x, y):
+    N = 16
+    launch("copy", copy, (1,), Strided(x, x.stride(0)), Strided(y, y.stride(0)), N=N)
+
+def copied_passes(target):
+    with recording(target) as found:
+        copied(torch.empty(32, device="meta")[::2], torch.empty(64, device="meta")[::4])
+    return tuple(found)
+
+copied.passes = copied_passes
 
 def face(): pass
 def broken(): pass
@@ -62,6 +89,7 @@ def toy(tmp_path_factory):
     (folder / "weft_toy.py").write_text(TOY)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
+        patch.setenv("TRITON_CACHE_DIR", str(folder))
         yield importlib.import_module("weft_toy")
         sys.modules.pop("weft_toy")
 
@@ -100,6 +128,88 @@ def test_what_was_built_is_remembered(toy, built, monkeypatch):
     assert compile_for(toy.face, "sm_90") == [built]
     with pytest.raises(AssertionError, match="second process"):
         compile_for(toy.face, "sm_100")
+
+
+RACE = """
+import subprocess, sys
+import weft_toy
+from weft.kernels import compile_for
+run = subprocess.run
+def counted(command, *more, **options):
+    if command[:2] == [sys.executable, "-c"]:
+        print("compiled", flush=True)
+    return run(command, *more, **options)
+subprocess.run = counted
+print(compile_for(weft_toy.sized, "sm_90", n=16)[0].name)
+"""
+
+
+def test_of_two_processes_one_compiles(toy):
+    here = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", RACE]
+    both = [
+        subprocess.Popen(command, env=os.environ | here, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [one.communicate(timeout=300)[0].split() for one in both]
+    assert sorted(said) == [["compiled", "forward"], ["forward"]]
+
+
+def test_a_fresh_process_finds_what_another_has_built(toy, built, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
+    compile._compile.cache_clear()
+    assert compile_for(toy.face, "sm_90") == [built]
+
+
+def test_another_text_type_constant_option_or_target_is_another_key(toy, monkeypatch):
+    (one,) = toy.passes("sm_90")
+    others = [
+        replace(one, signature=dict(one.signature) | {"stride": "i32"}),
+        replace(one, constexprs=dict(one.constexprs) | {"N": 32}),
+        replace(one, options={"num_warps": 8}),
+    ]
+    keys = {store.key(digest.digest(x), "sm_90") for x in (one, one, *others)}
+    keys |= {store.key(digest.digest(one), "sm_100")}
+    text = digest._text("weft_toy")
+    monkeypatch.setattr(digest, "_text", lambda _: text.replace("tl.exp2(b)", "tl.exp(b)"))
+    digest._module.cache_clear()
+    keys |= {store.key(digest.digest(one), "sm_90")}
+    digest._module.cache_clear()
+    assert len(keys) == 2 + len(others) + 1
+
+
+# --- launches that are written down ---------------------------------------------------------------
+
+
+def test_a_launch_on_meta_tensors_is_a_pass_and_nothing_runs(toy):
+    a, c = (torch.empty(4096, dtype=x, device="meta") for x in (torch.bfloat16, torch.float32))
+    with recording("sm_90") as found:
+        launch("one", toy.product, (1,), a, a, c, 64, N=64, BROKEN=False, num_warps=4)
+        with recording("sm_80") as inner:
+            launch("two", toy.product, (1,), a, a, p_c=c, stride=1, N=64, BROKEN=False)
+        assert recorded_target() == "sm_90"
+    assert found == [replace(toy.one(), name="one")]
+    (two,) = inner
+    assert two.constexprs == {"N": 64, "BROKEN": False, "stride": 1} and two.options == {}
+    assert recorded_target() is None
+
+
+def test_a_named_tuple_is_one_argument_with_types_hints_and_constants_of_its_own(toy):
+    tensor = torch.empty(64, dtype=torch.float16, device="meta")
+    with recording("sm_90") as found:
+        launch("view", toy.copy, (1,), toy.Strided(tensor, 48), toy.Strided(None, 3), N=64)
+    assert found[0].signature == {
+        "x": toy.Strided("*fp16:16", "i32:16"), "y": toy.Strided(None, "i32"),
+    }  # fmt: skip
+
+
+def test_a_named_tuple_is_compiled_and_interpreted(toy):
+    (one,) = compile_for(toy.copied, "sm_90")
+    assert one.ptx.count("ld.global") == 1 and "st.global" in one.ptx
+    x, y = torch.arange(32.0), torch.zeros(64)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        toy.copied(x[::2], y[::4])
+        assert torch.equal(y[::4], x[::2]) and y.count_nonzero() == 15
 
 
 def test_what_passes_take_besides_the_target_is_handed_on(toy, built):

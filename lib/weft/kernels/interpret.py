@@ -1,8 +1,9 @@
 """Triton's interpreter, mended: bfloat16 has to round as on a GPU, and a call has to be quick.
 
-Seen in Triton 3.6 and 3.7. The interpreter keeps a bfloat16 as the 16 bits it is made of. It
-multiplies and adds those bits as if they were integers, in tl.dot too, and cuts a float32 off
-where a GPU rounds to the nearest: a kernel that is right on a GPU would be wrong on a laptop.
+Each mend replaces something private, so it is for the releases in SEEN; a test asks about a newer
+one, and shows what goes wrong without. The interpreter keeps a bfloat16 as the 16 bits it is made
+of. It multiplies and adds those bits as if they were integers, in tl.dot too, and cuts a float32
+off where a GPU rounds to the nearest: a kernel that is right on a GPU would be wrong on a laptop.
 And when one kernel calls another, tl.sum for one, it searches all of triton.language for what to
 replace, though it has replaced it already.
 """
@@ -12,6 +13,7 @@ from functools import wraps
 
 import torch
 
+SEEN = "3.6", "3.7"  # releases of Triton whose interpreter needs all of this
 DONE = "weft_mended"
 
 
