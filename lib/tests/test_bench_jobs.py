@@ -10,12 +10,12 @@ from weft import cli
 from weft.bench import goals, jobs, record
 from weft.bench.goals import GOALS, Goal, reached, verdict
 from weft.bench.jobs import BenchJob, BenchRun, carry_out, chosen, silent
-from weft.bench.record import Record, Result, read_all
+from weft.bench.record import Measurement, Record, read_all
 
 
-def made(name: str, *results: Result, chip: str = "h200", topic: str = "none") -> Record:
+def made(name: str, *results: Measurement, chip: str = "h200", topic: str = "none") -> Record:
     """A record made for the tests."""
-    results = results or (Result.of("step", "weft", "s", [1.0]),)
+    results = results or (Measurement.of("step", "weft", "s", [1.0]),)
     return Record(
         name, "Made up", topic, "weft bench none", results,
         {"chip": chip}, {"python": "3"}, "2026-01-02T03:04:05+00:00", "0123456789ab",
@@ -27,7 +27,7 @@ def job(name: str, error: Exception | None = None, on: tuple[str, ...] = ("cpu",
         for what in run.each((1, 2)):
             if error and what == 2:
                 raise error
-        return f"Made up on {run.device}", [Result.of("step", "weft", "s", [1.0])]
+        return f"Made up on {run.device}", [Measurement.of("step", "weft", "s", [1.0])]
 
     return BenchJob(name, measure, on, 1.0)
 
@@ -197,7 +197,10 @@ def rated(record: str, size: str, **rates: list[float]) -> Record:
     unit = next((goal.unit for goal in GOALS if goal.record == record), "FLOP/s")
     return made(
         record,
-        *(Result.of(size, who.replace("_", " "), unit, values) for who, values in rates.items()),
+        *(
+            Measurement.of(size, who.replace("_", " "), unit, values)
+            for who, values in rates.items()
+        ),
     )
 
 

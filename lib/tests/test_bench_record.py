@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.bench import record as module
-from weft.bench.record import FORMAT, Record, Result, read, read_all
+from weft.bench.record import FORMAT, Measurement, Record, read, read_all
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
-RESULT = Result.of("gpipe", "weft", "s", [0.3, 0.1, 0.2])
+RESULT = Measurement.of("gpipe", "weft", "s", [0.3, 0.1, 0.2])
 RECORD = Record(
     name="step-time",
     title="Time of a step",
@@ -30,7 +30,7 @@ RECORD = Record(
 
 @given(st.lists(FINITE, min_size=1, max_size=9))
 def test_the_value_is_the_median_of_the_samples(samples):
-    result = Result.of("gpipe", "weft", "s", samples)
+    result = Measurement.of("gpipe", "weft", "s", samples)
     below = sum(sample < result.value for sample in samples)
     above = sum(sample > result.value for sample in samples)
     assert max(below, above) <= len(samples) / 2
@@ -39,7 +39,7 @@ def test_the_value_is_the_median_of_the_samples(samples):
 
 @given(st.lists(FINITE, min_size=1, max_size=9))
 def test_what_is_written_is_read_again(tmp_path_factory, samples):
-    written = replace(RECORD, results=(Result.of("any", "weft", "s", samples),))
+    written = replace(RECORD, results=(Measurement.of("any", "weft", "s", samples),))
     assert read(written.write(tmp_path_factory.mktemp("records"))) == written
 
 
@@ -187,7 +187,7 @@ def test_a_file_that_is_no_record_says_why_and_which(tmp_path, text, said):
 def test_it_needs_nothing_but_python():
     code = (
         "import sys, weft.bench.record as r; r.Record.here('a', 'b', 'c', 'd',"
-        "[r.Result.of('x', 'y', 's', [1])]);"
+        "[r.Measurement.of('x', 'y', 's', [1])]);"
         "print(*({'torch', 'numpy', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from book_site import ROOT, small_book
 
-from weft.bench.record import Record, Result
+from weft.bench.record import Measurement, Record
 from weft.explore.pipeline import schedule
 from weft.plan.pipeline.bubble import fraction
 
@@ -53,10 +53,10 @@ As the formula says.
 def record(chip: str = "cpu", **changes) -> Record:
     """A record made for the tests; the book shows none of these."""
     results = (
-        Result.of("gpipe", "weft", "s", [0.3, 0.1, 0.2]),
-        Result.of("gpipe", "torch", "s", [0.5, 0.4, 0.6]),
-        Result.of("1F1B step", "weft", "s", [0.25]),
-        Result.of("ratio", "weft", "1", [1.5, 0.5]),
+        Measurement.of("gpipe", "weft", "s", [0.3, 0.1, 0.2]),
+        Measurement.of("gpipe", "torch", "s", [0.5, 0.4, 0.6]),
+        Measurement.of("1F1B step", "weft", "s", [0.25]),
+        Measurement.of("ratio", "weft", "1", [1.5, 0.5]),
     )
     given = {
         "name": "made-up", "title": "Made up for a test", "topic": "none",
@@ -119,12 +119,12 @@ def sized(chip: str = "cpu") -> Record:
     """A record whose results end in a size, with a hole and a level line."""
     rates = {"weft": {2: 2e9, 4: 5e9, 8: 3e9}, "torch": {2: 1e9, 8: 4e9}}
     results = [
-        Result.of(f"causal, T = {size}", who, "FLOP/s", [rate])
+        Measurement.of(f"causal, T = {size}", who, "FLOP/s", [rate])
         for who, line in rates.items()
         for size, rate in line.items()
     ]
-    results += [Result.of("causal, T = 2", "weft / torch", "1", [2.0])]
-    results += [Result.of("roof, b", "torch", "FLOP/s", [6e9])]
+    results += [Measurement.of("causal, T = 2", "weft / torch", "1", [2.0])]
+    results += [Measurement.of("roof, b", "torch", "FLOP/s", [6e9])]
     return record(chip, name="made-up-sizes", results=tuple(results))
 
 
@@ -460,7 +460,7 @@ def test_a_record_under_the_wrong_file_name_fails_the_build(tmp_path):
 def test_a_page_is_read_again_when_its_record_changes(tmp_path):
     texts = {"page": "# P\n\n{measured-value}`made-up gpipe weft`\n", "other": "# O\n"}
     first = small_book(with_records(tmp_path, record()), texts)
-    changed = record(results=(Result.of("gpipe", "weft", "s", [7.0]),))
+    changed = record(results=(Measurement.of("gpipe", "weft", "s", [7.0]),))
     second = small_book(with_records(tmp_path, changed), texts)
     assert not (first.failed or second.failed), second.said
     assert "7 s" in second.read("page.html")

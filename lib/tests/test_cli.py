@@ -243,9 +243,9 @@ def test_run_hands_its_arguments_on(monkeypatch):
 
 def test_bench_prints_a_table_and_writes_the_records(tmp_path, monkeypatch, capsys):
     from weft.bench.jobs import BenchJob
-    from weft.bench.record import Result, read
+    from weft.bench.record import Measurement, read
 
-    results = [Result.of("step", "weft", "s", [0.3, 0.1, 0.2])]
+    results = [Measurement.of("step", "weft", "s", [0.3, 0.1, 0.2])]
     job = BenchJob("tiny", lambda run: ("A tiny benchmark", results))
     monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(JOBS=[job]))
     assert cli.main(["bench", "pipeline", "--out", str(tmp_path)]) == 0

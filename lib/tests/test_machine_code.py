@@ -18,7 +18,7 @@ import triton
 
 from weft.bench import machine_code
 from weft.bench.machine_code import FACES, counted, differences, stale, told
-from weft.bench.record import Record, Result, read
+from weft.bench.record import Measurement, Record, read
 from weft.kernels import Compiled
 from weft.kernels.code import digest, source
 from weft.kernels.code.loops import hot
@@ -101,7 +101,7 @@ def test_a_floor_is_below_what_happens_without_overlap(records):
 
 
 def toy(**counts):
-    results = [Result.of("toy", who.replace("_", " "), "1", [n]) for who, n in counts.items()]
+    results = [Measurement.of("toy", who.replace("_", " "), "1", [n]) for who, n in counts.items()]
     made = Record.here("toy-code", "A toy", "toy", "weft bench machine_code", results)
     return replace(made, versions={"triton": triton.__version__})
 
@@ -181,7 +181,7 @@ def test_what_is_new_changed_or_gone_is_stale(records):
 def fresh(topic):
     face, targets = FACES[topic]
     listed = [one for target in targets for one in face(target)]
-    return tuple(Result.of(one.name, "source", "1", [float(source(one))]) for one in listed)
+    return tuple(Measurement.of(one.name, "source", "1", [float(source(one))]) for one in listed)
 
 
 LOOP = """

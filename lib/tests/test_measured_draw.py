@@ -12,7 +12,7 @@ from pictures import SVG, apart, inside, parse, tips, told, words
 from weft.draw.chart import spread
 from weft.draw.measured.curves import LINE, Panel, panels
 from weft.draw.measured.curves import svg as curves
-from weft.draw.measured.ladder import BAR, Step, wrapped
+from weft.draw.measured.ladder import BAR, Rung, wrapped
 from weft.draw.measured.ladder import svg as ladder
 from weft.plan.units import quantity
 
@@ -178,10 +178,10 @@ def test_what_cannot_be_drawn_is_refused(lines, complaint):
 # --- ladders --------------------------------------------------------------------------------------
 
 STEPS = [
-    Step("naive", 2e13, "every score goes through memory"),
-    Step("fa1", 1e14, "partial outputs are exchanged between the warps of a program " * 3),
-    Step("later", None, "nobody has run it"),
-    Step("fa2", 4e14),
+    Rung("naive", 2e13, "every score goes through memory"),
+    Rung("fa1", 1e14, "partial outputs are exchanged between the warps of a program " * 3),
+    Rung("later", None, "nobody has run it"),
+    Rung("fa2", 4e14),
 ]
 
 
@@ -211,6 +211,6 @@ def test_reasons_are_wrapped_and_whole():
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf")])
 def test_a_bar_without_a_length_is_refused(value):
     with pytest.raises(ValueError, match=r"steps has .*, must be finite and above 0"):
-        ladder([Step("one", value)], "s")
+        ladder([Rung("one", value)], "s")
     with pytest.raises(ValueError, match="steps is empty"):
         ladder([], "s")

@@ -393,9 +393,9 @@ def test_roofline_prints_what_the_library_draws(capsys, tmp_path):
 
 
 def test_roofline_draws_a_record(capsys, tmp_path):
-    from weft.bench.record import Record, Result
+    from weft.bench.record import Measurement, Record
 
-    results = [Result.of(r.name, r.who, r.unit, [r.value]) for r in RECORD.results]
+    results = [Measurement.of(r.name, r.who, r.unit, [r.value]) for r in RECORD.results]
     made = Record.here("roofline", "A roof", "roofline", "weft bench roofline", results)
     path = made.write(tmp_path)
     assert cli.main(["roofline", "--record", str(path)]) == 0

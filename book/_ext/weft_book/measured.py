@@ -146,7 +146,7 @@ class Measured(FigureDirective):
                 there = [who for who in self.authors(record) if who in found]
                 if there:
                     steps = [
-                        ladder.Step(who, found[who].value, reasons.get(who, "")) for who in there
+                        ladder.Rung(who, found[who].value, reasons.get(who, "")) for who in there
                     ]
                     unit = found[there[0]].unit
                     drawn.append((record.chip, ladder.svg(steps, unit, name, limits)))

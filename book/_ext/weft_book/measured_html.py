@@ -4,13 +4,13 @@ import html
 import json
 from dataclasses import dataclass
 
-from weft.bench.record import FORMAT, Record, Result
+from weft.bench.record import FORMAT, Measurement, Record
 from weft.plan.units import quantity
 
 SPELLED = {"cpu": "{}", "gpu": "{}", "system": "{}", "cores": "{} cores"}
 
 
-def with_unit(result: Result, spec: str = "") -> str:
+def with_unit(result: Measurement, spec: str = "") -> str:
     """A result as it is printed: in the unit that suits it, or as `spec` formats its value."""
     if not spec:
         return quantity(result.value, result.unit)
@@ -26,7 +26,7 @@ class Column:
     who: str
     tell_chip: bool
 
-    def find(self, name: str) -> Result | None:
+    def find(self, name: str) -> Measurement | None:
         return next((r for r in self.record.results if (r.name, r.who) == (name, self.who)), None)
 
     def heading(self) -> str:
@@ -57,7 +57,7 @@ def table(rows: list[str], columns: list[Column], spec: str, kind: str) -> str:
     )
 
 
-def _how_many(shown: list[Result]) -> str:
+def _how_many(shown: list[Measurement]) -> str:
     """How many samples stand behind the numbers that are shown."""
     counts = [len(result.samples) for result in shown]
     least, most = min(counts), max(counts)
@@ -72,7 +72,9 @@ def _row(name: str, columns: list[Column], spec: str, largest: dict[str, float] 
     return f'<tr data-result="{name}"><th scope="row">{name}</th>{cells}</tr>'
 
 
-def _cell(column: Column, one: Result | None, spec: str, largest: dict[str, float] | None) -> str:
+def _cell(
+    column: Column, one: Measurement | None, spec: str, largest: dict[str, float] | None
+) -> str:
     if one is None:
         return '<td class="none">–</td>'
     track = _track(one, largest[one.unit]) if largest else ""
@@ -84,7 +86,7 @@ def _cell(column: Column, one: Result | None, spec: str, largest: dict[str, floa
     )
 
 
-def _track(one: Result, largest: float) -> str:
+def _track(one: Measurement, largest: float) -> str:
     """The samples as dots and the median as a bar, from zero to the largest of this unit."""
     places = [f"{100 * max(0.0, v) / largest if largest > 0 else 0:.2f}%" for v in one.samples]
     dots = "".join(f'<i style="left:{place}"></i>' for place in places)

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from weft.bench.clock import AllRanks
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.plan.collectives import seconds, volume
 from weft.plan.hardware import Link
 from weft.run import collectives as ours
@@ -71,10 +71,10 @@ def timed(run: BenchRun, sizes: WireSizes = FULL) -> Found:
     run.progress(0.0, 1.0, f"two nodes on a wire of {sizes.rate / 1e6:g} Mbit/s")
     times, _, latency = across(sizes)
     link = Link("wire", sizes.rate / 8, median(latency))
-    results = [Result.of("message", "latency", "s", latency)]
+    results = [Measurement.of("message", "latency", "s", latency)]
     for op in OPS:
-        predicted = Result.of(op, "formula", "s", [seconds(op, sizes.nbytes, RANKS, link)])
-        ours, theirs = (Result.of(op, who, "s", times[op][who]) for who in (OURS, THEIRS))
+        predicted = Measurement.of(op, "formula", "s", [seconds(op, sizes.nbytes, RANKS, link)])
+        ours, theirs = (Measurement.of(op, who, "s", times[op][who]) for who in (OURS, THEIRS))
         results += [predicted, ours, theirs, ours.over(theirs)]
     return f"Collectives over a shaped wire: {_what(sizes)}", results
 
@@ -86,8 +86,8 @@ def counted(run: BenchRun, sizes: WireSizes = FULL) -> Found:
     results = []
     for op in OPS:
         formula = float(volume(op, sizes.nbytes, RANKS))
-        results.append(Result.of(op, "formula", "B", [formula]))
-        results += [Result.of(op, who, "B", wire[op][who]) for who in (OURS, THEIRS)]
+        results.append(Measurement.of(op, "formula", "B", [formula]))
+        results += [Measurement.of(op, who, "B", wire[op][who]) for who in (OURS, THEIRS)]
     return f"Bytes that the busier rank puts on the wire: {_what(sizes)}", results
 
 

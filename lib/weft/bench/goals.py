@@ -7,7 +7,7 @@ will do as well. Both are read from one result at one size; the sizes beside it 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from weft.bench.record import Record, Result
+from weft.bench.record import Measurement, Record
 from weft.plan.units import quantity
 
 BEST = "the best peer"
@@ -75,7 +75,7 @@ def reached(goal: Goal, record: Record, size: str | None = None) -> Reached | No
     return Reached(ours.value, share, record.chip, enough)
 
 
-def _over(goal: Goal, here: Sequence[Result]) -> Result | None:
+def _over(goal: Goal, here: Sequence[Measurement]) -> Measurement | None:
     if goal.over != BEST:
         return next((r for r in here if r.who == goal.over), None)
     peers = [r for r in here if not r.who.startswith(NOT_OURS)]

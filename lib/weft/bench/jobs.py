@@ -15,14 +15,14 @@ from functools import partial
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from weft.bench.record import Record, Result
+from weft.bench.record import Measurement, Record
 
 if TYPE_CHECKING:
     from weft.bench.clock import OneDevice
 
 Item = TypeVar("Item")
 Progress = Callable[[float, float, str], None]  # what is done, of how much, and what comes now
-Found = tuple[str, list[Result]]  # a record's title, and its results
+Found = tuple[str, list[Measurement]]  # a record's title, and its results
 NOT_TOPICS = ("clock", "goals", "jobs", "record")
 BOTH = ("cpu", "cuda")
 

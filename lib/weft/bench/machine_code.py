@@ -16,7 +16,7 @@ import triton
 from triton import knobs
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Record, Result
+from weft.bench.record import Measurement, Record
 from weft.kernels import Compiled, Pass, compile_for
 from weft.kernels import attention as attention_
 from weft.kernels import decode as decode_
@@ -127,7 +127,7 @@ def assembled(topic: str, run: BenchRun) -> Found:
     return f"What the assembler makes of the kernels: {topic}", results
 
 
-def counted(made: Compiled, one: Pass) -> list[Result]:
+def counted(made: Compiled, one: Pass) -> list[Measurement]:
     """The counts of one compiled pass, by column."""
     columns: dict[str, tuple[str, float]] = {
         "registers": ("1", made.registers),
@@ -145,7 +145,7 @@ def counted(made: Compiled, one: Pass) -> list[Result]:
         if turn.flops or turn.eight:
             columns |= {"ceiling": ("1", ceiling(turn)), "alone": ("1", alone(turn))}
     return [
-        Result.of(made.name, who, unit, [round(float(count), 4)])
+        Measurement.of(made.name, who, unit, [round(float(count), 4)])
         for who, (unit, count) in columns.items()
     ]
 
@@ -197,7 +197,7 @@ def stale(record: Record, topic: str) -> list[str]:
     return [name for name, value in now.items() if found.get(name) != value] + gone
 
 
-def differences(record: Record, results: Iterable[Result]) -> list[Row]:
+def differences(record: Record, results: Iterable[Measurement]) -> list[Row]:
     """What is not as the record has it, one row for each count; the source alone does not count.
 
     With another Triton than the record's, only what is worse by more than OTHER of it counts.

@@ -15,7 +15,7 @@ from torch.nn import Parameter
 
 from weft.bench.clock import Call
 from weft.bench.jobs import BOTH, BenchJob, BenchRun, Found
-from weft.bench.record import Result, rates
+from weft.bench.record import Measurement, rates
 from weft.kernels.precision import adam, per_tensor
 from weft.nn.precision import WAYS, Task, distance, train
 from weft.plan.precision import RECIPES, Recipe
@@ -54,8 +54,8 @@ def training(run: BenchRun, tasks: tuple[Task, ...] = TASKS, seeds: int = 3) -> 
     for lr, way in run.each(product(seeded, WAYS), "rate and way: {}"):
         trained = [train(way, task) for task in seeded[lr]]
         over = [distance(one, other) for one, other in zip(trained, exact[lr], strict=True)]
-        results.append(Result.of(way, f"loss at {lr:g}", "1", over))
-        results.append(Result.of(way, f"zeros at {lr:g}", "1", [one.zeros for one in trained]))
+        results.append(Measurement.of(way, f"loss at {lr:g}", "1", over))
+        results.append(Measurement.of(way, f"zeros at {lr:g}", "1", [one.zeros for one in trained]))
     return "The same small network trained in several precisions, loss over that of fp32", results
 
 
@@ -81,7 +81,7 @@ def stepping(run: BenchRun, models: Models | None = None) -> Found:
         results += [*found.values(), ours.over(found[COPY]), ours.over(found[FUSED])]
         if OURS in found:  # bf16 weights move as many bytes, but a step is what is waited for
             theirs, mine = (
-                Result.of(f"{name}, speed", who, "s", times[who]) for who in (FUSED, OURS)
+                Measurement.of(f"{name}, speed", who, "s", times[who]) for who in (FUSED, OURS)
             )
             results.append(theirs.over(mine, f"{OURS} / {FUSED}"))
     return "Adam's step: bytes that it cannot avoid, over its time", results

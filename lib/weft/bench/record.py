@@ -25,13 +25,13 @@ PACKAGES = ("torch", "triton", "numpy", "weft")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Measurement:
     """One measured quantity: the median of its samples, and the samples themselves.
 
     `name` says what was measured, `who` whose code it was (ours, or a peer's); both together
     are unique in a record. `unit` is "s", "B", "B/s", "1" for a plain ratio, and so on.
 
-    >>> Result.of("gpipe", "weft", "s", [0.31, 0.29, 0.30]).value
+    >>> Measurement.of("gpipe", "weft", "s", [0.31, 0.29, 0.30]).value
     0.3
     """
 
@@ -59,32 +59,33 @@ class Result:
             )
 
     @classmethod
-    def of(cls, name: str, who: str, unit: str, samples: Sequence[float]) -> "Result":
+    def of(cls, name: str, who: str, unit: str, samples: Sequence[float]) -> "Measurement":
         """Make a result whose value is the median of `samples`."""
         if not samples:
             raise ValueError("samples is empty; a result needs at least one")
         return cls(name, who, unit, median(samples), tuple(samples))
 
-    def over(self, other: "Result", who: str | None = None) -> "Result":
+    def over(self, other: "Measurement", who: str | None = None) -> "Measurement":
         """The ratio of two results sample by sample, so of what was measured in the same round.
 
-        >>> Result.of("step", "weft", "s", [3, 2]).over(Result.of("step", "torch", "s", [2, 4]))
-        Result(name='step', who='weft / torch', unit='1', value=1.0, samples=(1.5, 0.5))
+        >>> ours = Measurement.of("step", "weft", "s", [3, 2])
+        >>> ours.over(Measurement.of("step", "torch", "s", [2, 4]))
+        Measurement(name='step', who='weft / torch', unit='1', value=1.0, samples=(1.5, 0.5))
         """
         ratios = [a / b for a, b in zip(self.samples, other.samples, strict=True)]
-        return Result.of(self.name, who or f"{self.who} / {other.who}", "1", ratios)
+        return Measurement.of(self.name, who or f"{self.who} / {other.who}", "1", ratios)
 
 
 def rates(
     name: str, unit: str, done: Mapping[str, float], times: Mapping[str, Sequence[float]]
-) -> dict[str, Result]:
+) -> dict[str, Measurement]:
     """What everybody's call does, per second of each sample.
 
     >>> rates("copy", "B/s", {"torch": 12}, {"torch": [3, 2]})["torch"].samples
     (4.0, 6.0)
     """
     return {
-        who: Result.of(name, who, unit, [done[who] / t for t in taken])
+        who: Measurement.of(name, who, unit, [done[who] / t for t in taken])
         for who, taken in times.items()
     }
 
@@ -101,7 +102,7 @@ class Record:
     title: str
     topic: str
     command: str
-    results: tuple[Result, ...]
+    results: tuple[Measurement, ...]
     machine: dict[str, str | int]
     versions: dict[str, str]
     date: str
@@ -148,7 +149,7 @@ class Record:
         title: str,
         topic: str,
         command: str,
-        results: Sequence[Result],
+        results: Sequence[Measurement],
         device: str = "cpu",
     ) -> "Record":
         """Make a record of something just run on this machine, on `device` "cpu" or "cuda"."""
@@ -157,7 +158,7 @@ class Record:
             datetime.now(UTC).isoformat(timespec="seconds"), commit(),
         )  # fmt: skip
 
-    def result(self, name: str, who: str | None = None) -> Result:
+    def result(self, name: str, who: str | None = None) -> Measurement:
         """Find one result; `who` may be left out where only one has that name."""
         found = [r for r in self.results if r.name == name and who in (None, r.who)]
         if len(found) == 1:
@@ -188,9 +189,9 @@ def read(path: str | os.PathLike) -> Record:
     if not isinstance(data["results"], list):
         raise ValueError(f"{path}: results must be a list")
     for position, result in enumerate(data["results"]):
-        _require_keys(f"{path}: results[{position}]", result, Result)
+        _require_keys(f"{path}: results[{position}]", result, Measurement)
     try:
-        results = tuple(Result(**result) for result in data["results"])
+        results = tuple(Measurement(**result) for result in data["results"])
         return Record(**data | {"results": results})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

@@ -19,7 +19,7 @@ from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from weft.bench.clock import Call, OneDevice
 from weft.bench.jobs import BOTH, BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.plan.hardware import size_of
 from weft.plan.roofline import Work, operation
 
@@ -296,7 +296,7 @@ MAKERS = {
 
 def results(
     some: Sequence[Workload], samples: Sequence[list[float]], sizes: RoofSizes
-) -> list[Result]:
+) -> list[Measurement]:
     """The roof, then every operation: reached, in bytes per second, attainable, and the ratio.
 
     The rate of a dtype is that of its fastest square matmul, the bandwidth that of the fastest
@@ -304,23 +304,23 @@ def results(
     """
     timed = list(zip(some, samples, strict=True))
     streams = [(one, times) for one, times in timed if one.name in STREAMS]
-    found = [Result.of(one.name, ROOF, "B/s", _bytes(one, times)) for one, times in streams]
+    found = [Measurement.of(one.name, ROOF, "B/s", _bytes(one, times)) for one, times in streams]
     bandwidth = max(found, key=lambda result: result.value).samples
     rates = {}
     for dtype in sizes.dtypes:
         squares = [(x, t) for x, t in timed if x.name.startswith("square") and x.dtype == dtype]
         if squares:
             rates[dtype] = max((_flops(*each) for each in squares), key=median)
-            found.append(Result.of(dtype, ROOF, "FLOP/s", rates[dtype]))
+            found.append(Measurement.of(dtype, ROOF, "FLOP/s", rates[dtype]))
     for one, times in timed:
         if one.name in STREAMS or one.dtype not in rates:
             continue
         name = f"{one.dtype} {one.name.removeprefix('square ')}"
         roof = zip(rates[one.dtype], bandwidth, strict=True)
         limits = [min(rate, stream * one.work.intensity) for rate, stream in roof]
-        reached = Result.of(name, REACHED, "FLOP/s", _flops(one, times))
-        limit = Result.of(name, LIMIT, "FLOP/s", limits)
-        moved = Result.of(name, BYTES, "B/s", _bytes(one, times))
+        reached = Measurement.of(name, REACHED, "FLOP/s", _flops(one, times))
+        limit = Measurement.of(name, LIMIT, "FLOP/s", limits)
+        moved = Measurement.of(name, BYTES, "B/s", _bytes(one, times))
         found += [reached, moved, limit, reached.over(limit)]
     return found
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.kernels.attention import attention
 from weft.meter import live
 from weft.ref.attention import attention as reference
@@ -52,7 +52,7 @@ def memory(run: BenchRun, sizes: TileSizes = FULL) -> Found:
         for who, face in faces.items():
             with live() as alive:
                 face(*qkv)
-            peaks[who] = Result.of(f"T = {length}", who, "B", [float(alive.peak)])
+            peaks[who] = Measurement.of(f"T = {length}", who, "B", [float(alive.peak)])
         results += [*peaks.values(), peaks["tiles"].over(peaks["torch"])]
     return f"The most memory alive in a forward pass: {_threads(sizes)}", results
 
@@ -65,14 +65,18 @@ ON_CPU = (
 
 
 @torch.no_grad()
-def _both(run: BenchRun, sizes: TileSizes, who: str, face: Callable, repeats: int) -> list[Result]:
+def _both(
+    run: BenchRun, sizes: TileSizes, who: str, face: Callable, repeats: int
+) -> list[Measurement]:
     results, clock = [], run.clock(1, repeats)
     for length in run.each(sizes.lengths, "T = {}"):
         qkv = _tensors(sizes, length)
         calls = {who: partial(face, *qkv), "torch": partial(by_torch, *qkv)}
         torch.testing.assert_close(calls[who](), calls["torch"](), rtol=1e-4, atol=1e-5)
         times = clock.samples(calls)
-        ours, theirs = (Result.of(f"T = {length}", by, "s", taken) for by, taken in times.items())
+        ours, theirs = (
+            Measurement.of(f"T = {length}", by, "s", taken) for by, taken in times.items()
+        )
         results += [ours, theirs, ours.over(theirs)]
     return results
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from weft.bench.attention.contest import OURS, accepted, inputs, peers, work
 from weft.bench.clock import OneDevice
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result, rates
+from weft.bench.record import Measurement, rates
 from weft.kernels.attention import attention, fa1, naive
 
 BEST = "weft / best"
@@ -41,7 +41,7 @@ class AttentionSizes(NamedTuple):
 
 
 FULL = AttentionSizes()
-Measure = Callable[[OneDevice, AttentionSizes, int], list[Result]]
+Measure = Callable[[OneDevice, AttentionSizes, int], list[Measurement]]
 
 
 def gpu_job(
@@ -81,7 +81,7 @@ def cases(
 
 def beside_peers(
     clock: OneDevice, sizes: AttentionSizes, width: int, way: str, ours: Faces = ALONE
-) -> list[Result]:
+) -> list[Measurement]:
     """Rates of every contestant at every length, and ours over the best peer's, turn by turn."""
     results = []
     for name, causal, tensors in cases(sizes, width, clock.device):
@@ -91,7 +91,7 @@ def beside_peers(
 
 def grouped(
     clock: OneDevice, sizes: AttentionSizes, width: int, way: str, ours: Faces = ALONE
-) -> list[Result]:
+) -> list[Measurement]:
     """The same where G kv heads serve all query heads, causal, for each G that divides them.
 
     The gradients of a kv head are sums over the heads that it serves.
@@ -108,7 +108,7 @@ def grouped(
 
 def one_size(
     clock: OneDevice, name: str, tensors: list[Tensor], causal: bool, way: str, ours: Faces
-) -> list[Result]:
+) -> list[Measurement]:
     """Everyone who is right on these q, k, v and do, in turns."""
     *qkv, do = tensors
     faces = {who: partial(face, causal=causal) for who, face in ours.items()}
@@ -117,12 +117,12 @@ def one_size(
     return compared(name, clock.samples(calls), flops)
 
 
-def rated(name: str, samples: dict[str, list[float]], flops: float) -> dict[str, Result]:
+def rated(name: str, samples: dict[str, list[float]], flops: float) -> dict[str, Measurement]:
     """Everyone's operations per second."""
     return rates(name, "FLOP/s", dict.fromkeys(samples, flops), samples)
 
 
-def compared(name: str, samples: dict[str, list[float]], flops: float) -> list[Result]:
+def compared(name: str, samples: dict[str, list[float]], flops: float) -> list[Measurement]:
     """Everyone's rate, and ours over that of the peer with the best median, turn by turn.
 
     A version of ours that is called "weft, …" is no peer.
@@ -133,7 +133,7 @@ def compared(name: str, samples: dict[str, list[float]], flops: float) -> list[R
     return [*found.values(), *([found[OURS].over(best, BEST)] if best else [])]
 
 
-def versions(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Result]:
+def versions(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Measurement]:
     """Naive, FlashAttention-1 and FlashAttention-2, forward and not causal."""
     results = []
     for length in sizes.lengths:
@@ -146,7 +146,7 @@ def versions(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Result
     return results
 
 
-def ceilings(clock: OneDevice, sizes: AttentionSizes, _: int | None = None) -> list[Result]:
+def ceilings(clock: OneDevice, sizes: AttentionSizes, _: int | None = None) -> list[Measurement]:
     """Bytes per second of a copy, read and written, and operations per second of a matmul."""
     n = sizes.square
     a, b = (torch.randn(n, n, device=clock.device, dtype=torch.bfloat16) for _ in range(2))
@@ -155,8 +155,8 @@ def ceilings(clock: OneDevice, sizes: AttentionSizes, _: int | None = None) -> l
     samples = clock.samples({"copy": lambda: y.copy_(x), "matmul": lambda: a @ b})
     copied, multiplied = (samples[name] for name in ("copy", "matmul"))
     return [
-        Result.of("copy", "torch", "B/s", [2 * x.numel() / t for t in copied]),
-        Result.of("matmul", "torch", "FLOP/s", [2 * n**3 / t for t in multiplied]),
+        Measurement.of("copy", "torch", "B/s", [2 * x.numel() / t for t in copied]),
+        Measurement.of("matmul", "torch", "FLOP/s", [2 * n**3 / t for t in multiplied]),
     ]
 
 

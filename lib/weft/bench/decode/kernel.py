@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from weft.bench.clock import OneDevice, graph
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result, rates
+from weft.bench.record import Measurement, rates
 from weft.kernels.decode import paged_attention, per_head
 from weft.ref.decode import paged_attention as reference
 
@@ -90,7 +90,7 @@ def reading(run: BenchRun, sizes: ReadSizes = FULL) -> Found:
 KERNEL = BenchJob("decode-kernel", reading, ("cuda",), seconds=120)
 
 
-def measured(case: CacheRead, sizes: ReadSizes, clock: OneDevice) -> list[Result]:
+def measured(case: CacheRead, sizes: ReadSizes, clock: OneDevice) -> list[Measurement]:
     """Bytes of cache per second by everybody who can do the case; ours over the copy's and best."""
     device = clock.device
     caches = [Cache(case, sizes, device, seed=0)]

@@ -13,7 +13,7 @@ import torch
 from weft.bench.decode.generation import BLOCKS, ROWS, paged_on
 from weft.bench.decode.rows import RowCache, prefill_row, step_rows
 from weft.bench.jobs import BOTH, BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.nn.decode import Decoder, DecoderConfig, PagedCache, generate, step
 from weft.plan.decode import ServingTurn, requests, serve
 
@@ -58,9 +58,9 @@ def memory(run: BenchRun, sizes: QueueSizes = FULL) -> Found:
             ("steps", len(seen), served.steps),
             ("evictions", sum(m.evicted for m in seen), served.evictions),
         ):
-            results.append(Result.of(name, who, "1", [float(measured)]))
-            results.append(Result.of(name, f"{who}, simulated", "1", [float(simulated)]))
-        results.append(Result.of("tokens made", who, "1/s", [rate]))
+            results.append(Measurement.of(name, who, "1", [float(measured)]))
+            results.append(Measurement.of(name, f"{who}, simulated", "1", [float(simulated)]))
+        results.append(Measurement.of("tokens made", who, "1/s", [rate]))
     if made[ROWS] != made[BLOCKS]:
         raise AssertionError("rows and blocks do not make the same tokens")
     return f"{sizes.asked} requests on {sizes.slots} slots, a longest of {longest}", results

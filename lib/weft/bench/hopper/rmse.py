@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.ref.attention import attention
 from weft.ref.hopper import attention as flash3
 from weft.ref.hopper import attention_fp8, standard
@@ -47,8 +47,8 @@ def table(run: BenchRun, sizes: SampleSizes = FULL) -> Found:
     for seed in run.each(range(sizes.samples), "sample {}"):
         for name, error in errors(sizes, seed).items():
             found[name].append(error)
-    results = [Result.of(name, "weft", "1", values) for name, values in found.items()]
-    results += [Result.of(name, "paper", "1", [value]) for name, value in PAPER.items()]
+    results = [Measurement.of(name, "weft", "1", values) for name, values in found.items()]
+    results += [Measurement.of(name, "paper", "1", [value]) for name, value in PAPER.items()]
     title = (
         f"Root mean squared errors of attention with outliers: {sizes.heads} heads of {sizes.T} "
         f"queries and {sizes.S} keys, K = {sizes.K}, in each sample"

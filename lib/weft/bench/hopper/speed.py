@@ -23,7 +23,7 @@ from weft.bench.attention import (
     work,
 )
 from weft.bench.clock import OneDevice
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.kernels import hopper
 from weft.kernels.hopper import fp8
 
@@ -55,17 +55,20 @@ def demand_hopper() -> None:
         )
 
 
-def roof(clock: OneDevice, sizes: AttentionSizes, _: int | None) -> list[Result]:
+def roof(clock: OneDevice, sizes: AttentionSizes, _: int | None) -> list[Measurement]:
     """Bytes per second of a copy, and operations per second of a matmul in bf16 and in e4m3."""
     found, n = ceilings(clock, sizes), sizes.square
     a, b = (torch.randn(n, n, device=clock.device).to(torch.float8_e4m3fn) for _ in range(2))
     one = torch.ones((), device=clock.device)
     multiply = partial(torch._scaled_mm, a, b.T, one, one, out_dtype=torch.bfloat16)
     (times,) = clock.samples({"torch": multiply}).values()
-    return [*found, Result.of("matmul, e4m3", "torch", "FLOP/s", [2 * n**3 / t for t in times])]
+    return [
+        *found,
+        Measurement.of("matmul, e4m3", "torch", "FLOP/s", [2 * n**3 / t for t in times]),
+    ]
 
 
-def versions(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Result]:
+def versions(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Measurement]:
     """What each version of the forward pass reaches, causal and not."""
     results = []
     for name, causal, (*qkv, do) in cases(sizes, width, clock.device):
@@ -75,14 +78,14 @@ def versions(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Result
     return results
 
 
-def backward(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Result]:
+def backward(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Measurement]:
     """The gradients beside those of all peers."""
     ours = BACKWARDS if width in hopper.FUSED else FORWARDS
     return beside_peers(clock, sizes, width, "backward", ours)
 
 
 @torch.no_grad()
-def eight_bits(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Result]:
+def eight_bits(clock: OneDevice, sizes: AttentionSizes, width: int) -> list[Measurement]:
     """FP8 of tensors that are rounded already, FP8 with the rounding in plain torch, and bf16."""
     results = []
     for name, causal, (*qkv, do) in cases(sizes, width, clock.device):

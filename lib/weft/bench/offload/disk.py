@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from weft.bench.jobs import BenchJob, BenchRun, Found, Progress
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.run.offload import Store, direct, durable, forget
 
 OURS, COPIED, DIRECT, DD, MAPPED = "weft", "weft, copied", "direct I/O", "dd", "mmap"
@@ -50,7 +50,7 @@ def disk(run: BenchRun, sizes: StreamedFiles = FULL) -> Found:
 DISK = BenchJob("offload-disk", disk)
 
 
-def streaming(sizes: StreamedFiles, folder: Path, progress: Progress) -> list[Result]:
+def streaming(sizes: StreamedFiles, folder: Path, progress: Progress) -> list[Measurement]:
     """The same in a folder; what writes and what reads times itself."""
     ways = {OURS: ours, DIRECT: by_hand, COPIED: copied, MAPPED: mapped}  # the first two in a row
     ways |= {DD: by_dd} if shutil.which("dd") else {}
@@ -68,7 +68,7 @@ def streaming(sizes: StreamedFiles, folder: Path, progress: Progress) -> list[Re
                 if turn and taken:
                     rate = sizes.files * sizes.size / taken
                     rates.setdefault((what, who), []).append(rate)
-    results = {key: Result.of(*key, "B/s", samples) for key, samples in rates.items()}
+    results = {key: Measurement.of(*key, "B/s", samples) for key, samples in rates.items()}
     ratios = [results[what, OURS].over(results[what, DIRECT]) for what in ("write", "read")]
     return [*results.values(), *ratios]
 

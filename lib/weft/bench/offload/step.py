@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
 from weft.bench.offload.disk import OURS, a_disk
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.run.offload import Memory, Store, StreamingAdam
 
 BYTES = 12  # of a weight and its two moments, in fp32
@@ -77,7 +77,7 @@ def step(run: BenchRun, sizes: StepSizes = FULL) -> Found:
 STEP = BenchJob("offload-step", step)
 
 
-def _stepping(run: BenchRun, sizes: StepSizes, folder: Path) -> list[Result]:
+def _stepping(run: BenchRun, sizes: StepSizes, folder: Path) -> list[Measurement]:
     """The same, with as many threads as there are."""
     results, moving = [], BYTES * sizes.piece * sizes.pieces / sizes.rate
     adam = min(_steps(Memory(), 0.0, 4, sizes))
@@ -91,7 +91,7 @@ def _stepping(run: BenchRun, sizes: StepSizes, folder: Path) -> list[Result]:
                 seconds = _steps(store, pause, sizes.steps if who == OURS else 1, sizes)
             shutil.rmtree(folder / "states")
             ratios = [second / max(computing, moving) for second in seconds]
-            results.append(Result.of(f"computing {share:g} of moving", who, "1", ratios))
+            results.append(Measurement.of(f"computing {share:g} of moving", who, "1", ratios))
     return results
 
 

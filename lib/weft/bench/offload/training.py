@@ -9,7 +9,7 @@ import torch
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
 from weft.bench.offload.disk import GIB, MIB, OURS, a_disk
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 
 OPTIONS = (
     "--layers", "21", "--width", "1024", "--heads", "16", "--batch", "1", "--steps", "4",
@@ -29,7 +29,7 @@ def training(
 TRAINING = BenchJob("offload-training", training)
 
 
-def _both(run: BenchRun, options: tuple[str, ...], budget: int, folder: Path) -> list[Result]:
+def _both(run: BenchRun, options: tuple[str, ...], budget: int, folder: Path) -> list[Measurement]:
     text = folder / "text"
     text.write_bytes(Path(torch.__file__).read_bytes())  # the same bytes for both, and no others
     ways = {OURS: ["--budget", str(budget), "--folder", str(folder)], "in memory": ["--in-memory"]}
@@ -38,14 +38,14 @@ def _both(run: BenchRun, options: tuple[str, ...], budget: int, folder: Path) ->
         found = json.loads(trained(["--json", "--text", str(text), *options, *ways[who]]))
         losses[who] = found.pop("losses")
         steps = len(losses[who])
-        results.append(Result.of("loss, step by step", who, "nat", losses[who]))
-        results.append(Result.of("step", who, "s", found.pop("seconds")))
+        results.append(Measurement.of("loss, step by step", who, "nat", losses[who]))
+        results.append(Measurement.of("step", who, "s", found.pop("seconds")))
         for what in ("read", "written"):
             found[f"{what} in a step"] = found.pop(what) / steps
-        results += [Result.of(what, who, "B", [n]) for what, n in found.items() if n]
+        results += [Measurement.of(what, who, "B", [n]) for what, n in found.items() if n]
     apart = [abs(a - b) for a, b in zip(*losses.values(), strict=True)]
-    results.append(Result.of("losses apart", "both", "nat", apart))
-    results.append(Result.of("budget", OURS, "B", [budget * MIB]))
+    results.append(Measurement.of("losses apart", "both", "nat", apart))
+    results.append(Measurement.of("budget", OURS, "B", [budget * MIB]))
     return results
 
 

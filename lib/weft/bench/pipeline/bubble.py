@@ -6,7 +6,7 @@ from torch.nn.functional import mse_loss
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
 from weft.bench.pipeline.peers import PipelineSizes
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.nn.transformer import Block, Config
 from weft.plan.pipeline import SCHEDULES, idle
 from weft.plan.simulate import Timeline, simulate
@@ -34,7 +34,7 @@ def beside_simulation(run: BenchRun, sizes: PipelineSizes = WIDE) -> Found:
             "simulated": [simulate(step.plan, **mean).bubble for step, mean in steps],
             "measured": [step.bubble for step in timelines],
         }
-        results += [Result.of(name, who, "1", b) for who, b in bubbles.items() if b]
+        results += [Measurement.of(name, who, "1", b) for who, b in bubbles.items() if b]
     return f"Bubbles by the processor-time clock: {sizes}", results
 
 

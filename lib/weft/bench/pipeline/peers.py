@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from weft.bench.clock import AllRanks, Call
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.nn.transformer import Config, loss, stages
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.schedule import Plan
@@ -59,7 +59,7 @@ def beside_torch(run: BenchRun, sizes: PipelineSizes = FULL, launches: int = 5) 
         found.append(launch(_compare_all, sizes.p, sizes, timeout=1800)[0])
     for name in PEERS:
         ours, theirs = (
-            Result.of(name, who, "s", [t for times in found for t in times[name][who]])
+            Measurement.of(name, who, "s", [t for times in found for t in times[name][who]])
             for who in (OURS, THEIRS)
         )
         results += [ours, theirs, ours.over(theirs)]

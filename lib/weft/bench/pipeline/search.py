@@ -1,7 +1,7 @@
 """The schedule search beside the Zero Bubble paper's: bubble rates for its six settings."""
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.plan.pipeline import PROFILES, Profile
 from weft.plan.pipeline.search import bound, search
 
@@ -18,7 +18,7 @@ def rates(run: BenchRun) -> Found:
 SEARCH = BenchJob("pipeline-search", rates)
 
 
-def searched(x: Profile) -> list[Result]:
+def searched(x: Profile) -> list[Measurement]:
     """For each limit: the paper's rate, ours, and what no schedule can go below.
 
     "whole" counts an activation until its W. "kept" counts, after B, only the part that W needs.
@@ -35,5 +35,7 @@ def searched(x: Profile) -> list[Result]:
             "search": search(*x.sizes, **limit).bubble_rate,
             "bound": bound(*x.sizes, **limit),
         }
-        results += [Result.of(name, who, "1", [r]) for who, r in rates.items() if r is not None]
+        results += [
+            Measurement.of(name, who, "1", [r]) for who, r in rates.items() if r is not None
+        ]
     return results

@@ -3,7 +3,7 @@
 from functools import partial
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.plan.pipeline import one_f_one_b
 from weft.plan.simulate import simulate
 
@@ -17,7 +17,7 @@ def speed(run: BenchRun, sizes: tuple[int, ...] = ACTIONS) -> Found:
     for actions in run.each(sizes, "simulating {} actions"):
         plan = one_f_one_b(RANKS, actions // (2 * RANKS))
         times = clock.samples({"weft": partial(simulate, plan, f=1, b=1, w=1, c=0.1)})
-        results.append(Result.of(f"{actions} actions", "weft", "s", times["weft"]))
+        results.append(Measurement.of(f"{actions} actions", "weft", "s", times["weft"]))
     return f"Simulating 1F1B on {RANKS} ranks", results
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from weft.bench.jobs import BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.meter import live, traffic
 from weft.plan.memory import STAGES, model_states
 from weft.plan.zero import alive, calls, sent
@@ -51,7 +51,7 @@ def counted(run: BenchRun, sizes: LinearSizes = FULL) -> Found:
 BYTES = BenchJob("zero-bytes", counted)
 
 
-def _sent(stage: int, ranks: list[dict], sizes: LinearSizes) -> list[Result]:
+def _sent(stage: int, ranks: list[dict], sizes: LinearSizes) -> list[Measurement]:
     n = sizes.ranks
     halves = sum(2 if call.op == "all_reduce" else 1 for call in calls(stage))
     params = sum(ranks[0]["buckets"])
@@ -60,16 +60,16 @@ def _sent(stage: int, ranks: list[dict], sizes: LinearSizes) -> list[Result]:
     return _row(f"stage {stage}, sent", found)
 
 
-def _kept(stage: int, ranks: list[dict], sizes: LinearSizes) -> list[Result]:
+def _kept(stage: int, ranks: list[dict], sizes: LinearSizes) -> list[Measurement]:
     n, params = sizes.ranks, sum(ranks[0]["buckets"])
     plan = max(alive(stage, ranks[r]["buckets"], n, r, RECIPE).kept for r in range(n))
     table = model_states(params, n, stage, RECIPE).total
     return _row(f"stage {stage}, kept", (table, plan, max(rank["kept"] for rank in ranks)))
 
 
-def _row(name: str, found: tuple[float, int, int]) -> list[Result]:
+def _row(name: str, found: tuple[float, int, int]) -> list[Measurement]:
     whose = zip(("formula", "plan", "weft"), found, strict=True)
-    return [Result.of(name, who, "B", [float(nbytes)]) for who, nbytes in whose]
+    return [Measurement.of(name, who, "B", [float(nbytes)]) for who, nbytes in whose]
 
 
 # --- on a rank ------------------------------------------------------------------------------------

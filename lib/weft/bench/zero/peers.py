@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from weft.bench.clock import AllRanks, Call
 from weft.bench.jobs import BOTH, BenchJob, BenchRun, Found
-from weft.bench.record import Result
+from weft.bench.record import Measurement
 from weft.meter import live
 from weft.nn.transformer import Config, loss, stages
 from weft.run.world import World, launch
@@ -74,11 +74,11 @@ def _what(sizes: DecoderSizes, ranks: int) -> str:
     return f"{config.layers} blocks of width {config.width}, float32, ranks: {ranks}"
 
 
-def _compared(both: dict[int, list[list[float]]], unit: str) -> list[Result]:
+def _compared(both: dict[int, list[list[float]]], unit: str) -> list[Measurement]:
     results = []
     for stage, peer in PEERS.items():
         mine, other = (
-            Result.of(f"stage {stage}", who, unit, values)
+            Measurement.of(f"stage {stage}", who, unit, values)
             for who, values in zip((OURS, peer), both[stage], strict=True)
         )
         results += [mine, other, mine.over(other)]

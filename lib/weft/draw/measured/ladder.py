@@ -11,7 +11,7 @@ from weft.plan.units import amount, quantity
 WIDE, BAR, LINE, SMALL, GAP = 400, 15, 14, 11, 12
 
 
-class Step(NamedTuple):
+class Rung(NamedTuple):
     """A version, what it reaches (None where nobody knows yet), and why."""
 
     name: str
@@ -20,7 +20,7 @@ class Step(NamedTuple):
 
 
 def svg(
-    steps: Sequence[Step], unit: str, title: str = "", limits: Mapping[str, float] = NOTHING
+    steps: Sequence[Rung], unit: str, title: str = "", limits: Mapping[str, float] = NOTHING
 ) -> str:
     """The versions from first to last, each over the one before it; limits are strokes at bars."""
     known = [step.value for step in steps if step.value is not None]
@@ -55,7 +55,7 @@ def svg(
     return str(figure)
 
 
-def _step(figure: Figure, step: Step, lines, before: float | None, unit: str, x, y) -> None:
+def _step(figure: Figure, step: Rung, lines, before: float | None, unit: str, x, y) -> None:
     figure.words(0, y + 10, step.name, font_weight="bold")
     if step.value is None:
         said = "not yet measured"
@@ -86,7 +86,7 @@ def wrapped(text: str, room: float, size: float) -> list[str]:
     return lines
 
 
-def _describe(steps: Sequence[Step], unit: str, limits: Mapping[str, float]) -> str:
+def _describe(steps: Sequence[Rung], unit: str, limits: Mapping[str, float]) -> str:
     told = [
         f"{s.name} {'not yet measured' if s.value is None else quantity(s.value, unit)}"
         + (f" ({s.reason})" if s.reason else "")

@@ -7,7 +7,7 @@ from weft.draw.chart import Axis, Chart, line
 from weft.draw.figure import Figure, Scale, measure
 from weft.draw.memory import GRADIENTS, WEIGHTS
 from weft.plan.units import binary, moment
-from weft.plan.zero import COMPUTE, LINK, Durations, Span, exposed, simulated, step_seconds
+from weft.plan.zero import COMPUTE, LINK, Durations, Interval, exposed, simulated, step_seconds
 
 WIDE, ROW, HIGH = 480, 22, 18
 FONT = 10.5
@@ -73,7 +73,7 @@ def steps_svg(stages: Sequence[int], times: Durations, unit: str = "s") -> str:
     return str(figure)
 
 
-def _legend(figure: Figure, spans: dict[int, tuple[Span, ...]]) -> None:
+def _legend(figure: Figure, spans: dict[int, tuple[Interval, ...]]) -> None:
     """What occurs, in two lines: the device's colours, and the link's."""
     used = {span.op for row in spans.values() for span in row}
     keys = {NAMES[op]: LOOKS[op] | OUTLINE for op in LOOKS if op in used}
@@ -84,7 +84,7 @@ def _legend(figure: Figure, spans: dict[int, tuple[Span, ...]]) -> None:
 
 def _lane(
     figure: Figure,
-    row: Sequence[Span],
+    row: Sequence[Interval],
     x: Scale,
     y: float,
     end: float,
@@ -109,7 +109,7 @@ def _wait(figure: Figure, start: float, stop: float, x: Scale, y: float, end: fl
         figure.mark("rect", **box, **WAITS, pointer_events="all", tip=tip)
 
 
-def _cell(figure: Figure, span: Span, x: Scale, y: float, end: float, unit: str) -> None:
+def _cell(figure: Figure, span: Interval, x: Scale, y: float, end: float, unit: str) -> None:
     """One span; backward is half of each gradient, as in the book's schedules."""
     left, wide = x(span.start), x(span.end) - x(span.start)
     from_to = " to ".join(moment(time, unit, end) for time in (span.start, span.end))
@@ -126,7 +126,7 @@ def _cell(figure: Figure, span: Span, x: Scale, y: float, end: float, unit: str)
         figure.words(middle, y + 13, str(span.bucket), pointer_events="none", **look)
 
 
-def _describe(spans: dict[int, tuple[Span, ...]], times: Durations, unit: str) -> str:
+def _describe(spans: dict[int, tuple[Interval, ...]], times: Durations, unit: str) -> str:
     end = max(span.end for row in spans.values() for span in row)
     count = len(times.forward)
     told = [f"Two lanes for each stage, the device and its link, {count} buckets."]

@@ -13,7 +13,7 @@ from weft.plan.attention.tiling import STATISTIC, keys_seen, known, queries_seen
 SPLITS = ("k", "q")
 
 
-class Shared(NamedTuple):
+class WarpTraffic(NamedTuple):
     """Bytes through shared memory: tiles that warps read, and what they pass on."""
 
     operands: int
@@ -37,7 +37,7 @@ def shared(
     warps: int,
     split: str = "q",
     causal: bool = False,
-) -> Shared:
+) -> WarpTraffic:
     """Shared-memory traffic of one head's forward pass, once the tiles are there.
 
     "k" is FlashAttention-1's: each warp keeps its share of a tile of K and V in
@@ -50,7 +50,7 @@ def shared(
     One warp alone exchanges nothing. Dao 2023, section 3.3.
 
     >>> shared(T=256, S=256, K=64, V=64, size=2, tile_q=64, tile_k=64, warps=4, split="k")
-    Shared(operands=589824, written=1081344, read=1081344)
+    WarpTraffic(operands=589824, written=1081344, read=1081344)
     """
     given = sizes(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k, warps=warps)
     T, S, K, V, size, tile_q, tile_k, warps = given
@@ -59,6 +59,6 @@ def shared(
         visits = queries_seen(T, S, tile_q, tile_k, causal)
         operands = (S * (K + V) + warps * visits * K) * size
         parts = visits * warps * (V + 2) * STATISTIC if warps > 1 else 0
-        return Shared(operands, parts, parts)
+        return WarpTraffic(operands, parts, parts)
     visits = keys_seen(T, S, tile_q, tile_k, causal)
-    return Shared((T * K + warps * visits * (K + V)) * size, 0, 0)
+    return WarpTraffic((T * K + warps * visits * (K + V)) * size, 0, 0)

@@ -52,7 +52,7 @@ class Durations:
         return sum(self.forward) + sum(self.backward) + self.update
 
 
-class Span(NamedTuple):
+class Interval(NamedTuple):
     """One thing that happened: which operation, on which bucket, on what, from when to when."""
 
     op: str
@@ -62,7 +62,7 @@ class Span(NamedTuple):
     end: float
 
 
-def simulated(stage: int, times: Durations) -> tuple[Span, ...]:
+def simulated(stage: int, times: Durations) -> tuple[Interval, ...]:
     """One step on one rank, all ranks being alike: everything as early as it may be.
 
     Operations are those of weft.plan.zero.calls, and "forward", "backward", "update".
@@ -87,7 +87,7 @@ def simulated(stage: int, times: Durations) -> tuple[Span, ...]:
         start = max([free[lane], *(done[need] for need in after if need in done)])
         free[lane] = done[key] = start + length
         if length or key[0] != "update":
-            spans.append(Span(OPS.get(key[0], key[0]), key[1], lane, start, start + length))
+            spans.append(Interval(OPS.get(key[0], key[0]), key[1], lane, start, start + length))
     return tuple(sorted(spans, key=lambda span: (span.start, span.end)))
 
 
