@@ -20,7 +20,7 @@ from weft.bench.record import Measurement
 from weft.meter import live
 from weft.nn.transformer import Config, loss, stages
 from weft.run.world import World, launch
-from weft.run.zero import Zero
+from weft.run.zero import DataParallel, Zero
 
 OURS = "weft"
 PEERS = {0: "DDP", 1: "ZeroRedundancyOptimizer", 2: "ZeroRedundancyOptimizer", 3: "FSDP2"}
@@ -111,6 +111,8 @@ def _peaks(world: World, stage: int, sizes: DecoderSizes) -> list[int]:
             step = make(world, stage, sizes)
             for _ in range(3):
                 step()
+            if isinstance(step.args[0], DataParallel):
+                step.args[0].close()  # its hooks keep it, and all its state, alive
             del step
         found.append(meter.peak)
     most = torch.tensor(found, device=world.device)
