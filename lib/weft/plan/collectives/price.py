@@ -7,13 +7,10 @@ sends and receives at the same time, and a step ends when its slowest message do
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import ceil, inf, sqrt
-from typing import TYPE_CHECKING
 
 from weft.plan.arguments import plain, sizes, whole
+from weft.plan.collectives.steps import Send, Steps
 from weft.plan.hardware import Link
-
-if TYPE_CHECKING:
-    from weft.plan.collectives.steps import Send, Steps
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
 ALGORITHMS = {  # beside "ring", which is a rotation for all_to_all and a chain for broadcast
@@ -165,10 +162,10 @@ def chunks(total: int, count: int) -> tuple[int, ...]:
     return (shorter + 1,) * longer + (shorter,) * (count - longer)
 
 
-def sent(steps: "Steps", amounts: Sequence[float]) -> tuple[float, ...]:
+def sent(steps: Steps, amounts: Sequence[float]) -> tuple[float, ...]:
     """What each rank sends in all, where chunk i has `amounts[i]` bytes (or elements).
 
-    >>> from weft.plan.collectives.steps import ring_all_reduce
+    >>> from weft.plan.collectives import ring_all_reduce
     >>> sent(ring_all_reduce(4), chunks(11, 4))
     (16, 16, 17, 17)
     """
@@ -181,7 +178,7 @@ def sent(steps: "Steps", amounts: Sequence[float]) -> tuple[float, ...]:
 
 
 def cost(
-    steps: "Steps",
+    steps: Steps,
     amounts: Sequence[float],
     link: Link | Callable[[int, int], Link],
     in_network: bool = False,
@@ -212,7 +209,7 @@ def cost(
     return total
 
 
-def _through_switch(step: "Sequence[Send]") -> set[tuple[str, int, int, bool]]:
+def _through_switch(step: Sequence[Send]) -> set[tuple[str, int, int, bool]]:
     """The (way, rank, chunk, is a sum) that cross each rank's link, where the switch adds up.
 
     The switch also hands out copies. The owner of a sum gets it once, already added up,
@@ -226,7 +223,7 @@ def _through_switch(step: "Sequence[Send]") -> set[tuple[str, int, int, bool]]:
     return crossing
 
 
-def _all_chunks(steps: "Steps", amounts: Sequence[float]) -> None:
+def _all_chunks(steps: Steps, amounts: Sequence[float]) -> None:
     if len(amounts) != steps.chunks:
         raise ValueError(f"amounts has {len(amounts)} entries, must have {steps.chunks} chunks")
 
