@@ -158,6 +158,7 @@ def test_halving_halves_and_meets_neighbours_first(bits):
 def test_steps_are_a_value(name):
     steps, again, other = STEPS[name](4), STEPS[name](4), STEPS[name](5)
     assert (steps == again, hash(steps) == hash(again), steps == other) == (True, True, False)
+    assert steps == [list(step) for step in steps] and steps != [list(step) for step in steps][1:]
     assert steps != altered(steps, lambda s: s[0].pop())
     with pytest.raises(FrozenInstanceError):
         steps.op = "all_gather"

@@ -6,7 +6,7 @@ its source held before the step.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Send(NamedTuple):
         return f"{self.source}→{self.target}{'+' if self.reduce else ':'}{self.chunk}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Steps(Sequence[tuple[Send, ...]]):
     """A sequence of steps, each a tuple of sends, and what they are steps of; it never changes.
 
@@ -49,8 +49,17 @@ class Steps(Sequence[tuple[Send, ...]]):
     def __getitem__(self, at):
         return self.steps[at]
 
+    def __eq__(self, other: object) -> bool:
+        """Equal to the same steps of the same operation, and to the same steps in plain lists."""
+        if isinstance(other, Steps):
+            return all(getattr(self, field.name) == getattr(other, field.name) for field in FIELDS)
+        return isinstance(other, Sequence) and self.steps == tuple(map(tuple, other))
+
     def __hash__(self) -> int:  # not of every send: it is asked for each time they are executed
         return hash((self.op, self.n, self.chunks, len(self), self.root))
+
+
+FIELDS = fields(Steps)
 
 
 # --- rings ----------------------------------------------------------------------------------------
