@@ -13,13 +13,15 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 
 from weft.kernels.code import store
+from weft.kernels.code.digest import digest
 from weft.kernels.code.loops import Instruction, Loop, instructions, loops
+from weft.kernels.code.passes import Pass
 
 TARGETS = {"sm_80": 80, "sm_90": 90, "sm_100": 100}  # A100, H100 and H200, B200
 SECONDS = 600  # for all passes of one face
@@ -36,23 +38,6 @@ WORDS = {  # what a reader looks for -> the machine's names for it, the newest f
     "register reallocation": ("USETMAXREG",),
     "local memory (spills)": ("LDL", "STL"),
 }
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One kernel of a face, and all that the compiler has to know to build it.
-
-    `signature` gives the type of each argument that is not a constexpr, as Triton spells it:
-    "*bf16", "i32", "fp32"; with ":16" behind it, a multiple of 16 (an aligned pointer). Of a
-    NamedTuple it is a NamedTuple of types, or of constants where a field is one. `options` are
-    Triton's: num_warps, num_stages, maxnreg and so on. `record.recording` makes passes of launches.
-    """
-
-    name: str
-    function: Callable
-    signature: Mapping[str, str | tuple]
-    constexprs: Mapping[str, object] = field(default_factory=dict)
-    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -171,8 +156,6 @@ def _passes(kernel: Callable) -> Callable[[str], tuple[Pass, ...]]:
 @cache
 def _compile(module: str, name: str, target: str, **kind: object) -> tuple[Compiled, ...]:
     """What is kept of the passes, and the others compiled, all of them in one process."""
-    from weft.kernels.code.digest import digest
-
     listed = _passes(getattr(sys.modules[module], name))(target, **kind)
     keys = [store.key(digest(one), target) for one in listed]
     found = store.kept(keys, lambda places: _elsewhere(module, name, target, kind, places))
