@@ -6,9 +6,8 @@ import pytest
 
 from weft.bench import machine_code
 from weft.bench.record import read
-from weft.kernels import compile_for
+from weft.kernels import compile_for, hopper
 from weft.kernels.code.loops import hot, plain
-from weft.kernels.hopper import faces as hopper
 from weft.kernels.hopper import fp8
 
 SHARED = 227 * 1024  # bytes that a block of an H100 may have

@@ -24,13 +24,11 @@ from test_hopper_kernels import (  # noqa: F401 - two of them are fixtures
     untouched,
 )
 
-from weft.kernels import compile_for
+from weft.kernels import compile_for, hopper
 from weft.kernels.code.loops import hot
-from weft.kernels.gluon import interpreter
+from weft.kernels.gluon import fence, gl, interpreter, jit, tma_add, tma_store_wait
 from weft.kernels.gluon.interpreter import Fault
-from weft.kernels.gluon.words import fence, gl, jit, tma_add, tma_store_wait
 from weft.kernels.hopper import dqdkdv, launch
-from weft.kernels.hopper import faces as hopper
 
 CASES = [  # T, S, H, G, K, causal, dtype, B
     Case(140, 200, 2, 1, 64, True, BRAIN),
@@ -112,13 +110,13 @@ def test_what_is_wrong_is_said_and_so_is_a_width_that_it_has_not():
     ("word", "complaint"),
     [
         ("fence", "no fence"),
-        ("release", r"for phase . of barrier"),
-        ("arrive", r"for phase . of barrier"),
-        ("released", "while a product of|no fence|are not right"),
+        ("release", r"for phase . of keys\.(q|do)\.empty"),
+        ("arrive", r"for phase . of (dq|keys\.made)"),
+        ("wait_released", "while a product of|no fence|are not right"),
         ("ready", "before it has landed|are not right"),
-        ("tma_store_wait", "writes buffer .* while a store|are under way"),
+        ("tma_store_wait", r"writes dq\.buf.* while a store|are under way"),
         ("tma_add", "are not right"),
-        ("hide_some", "are not right"),
+        ("mask_tile", "are not right"),
     ],
 )
 def test_none_of_its_words_is_one_too_many(word, complaint, K, monkeypatch):
@@ -136,18 +134,18 @@ def test_none_of_its_words_is_one_too_many(word, complaint, K, monkeypatch):
 
 
 @jit
-def take(bars, buf, count, STAGES: gl.constexpr):
+def take(ring, count):
     """`ready`, without waiting."""
-    return buf.index(count % STAGES).reshape([buf.shape[2], buf.shape[4]])
+    return ring.buf.index(count % 2).reshape([ring.buf.shape[2], ring.buf.shape[4]])
 
 
 @jit
 def see_all(b_s, ahead, CAUSAL: gl.constexpr, LAYOUT: gl.constexpr):
-    """`hide_some`, hiding none."""
+    """`mask_tile`, masking none."""
     return b_s
 
 
-SILENT = {"ready": take, "hide_some": see_all}
+SILENT = {"ready": take, "mask_tile": see_all}
 
 
 class Unfair(random.Random):
@@ -163,7 +161,7 @@ class Unfair(random.Random):
 @pytest.mark.parametrize("slow", ["warps 0", *(f"workers {i}" for i in range(1, 5))])
 @pytest.mark.parametrize("K", [64, 128])
 def test_it_is_right_however_slow_one_group_of_warps_is(slow, K, monkeypatch):
-    monkeypatch.setattr(interpreter.random, "Random", Unfair)
+    monkeypatch.setattr(random, "Random", Unfair)
     monkeypatch.setattr(Unfair, "slow", slow)
     case = Case(200, 130, 1, 1, K, True, HALF)
     arguments = tensors(case)
@@ -173,17 +171,17 @@ def test_it_is_right_however_slow_one_group_of_warps_is(slow, K, monkeypatch):
 @pytest.mark.parametrize(
     ("slow", "function", "line"),
     [
-        ("workers 1", "begin_sums", "released(do_bars, count, STAGES)"),
-        ("workers 1", "consume", "released(q_bars, last, STAGES)"),
-        ("warps 0", "send", "wait(dq_bars[0].index(W), count & 1)"),
-        ("workers 3", "turn", "wait(dq_bars[1].index(W), (count & 1) ^ 1)"),
-        ("workers 3", "consume", "wait(dq_bars[1].index(W), (last & 1) ^ 1)"),
-        ("", "consume", "wait(k_full.index(0), 0)"),
+        ("workers 1", "issue_dk_dq", "wait_released(keys.do, count)"),
+        ("workers 1", "consumer", "wait_released(keys.q, last)"),
+        ("warps 0", "send_dq", "wait(dq.full.index(W), count & 1)"),
+        ("workers 3", "dk_dq_and_scores", "wait(dq.empty.index(W), (count & 1) ^ 1)"),
+        ("workers 3", "consumer", "wait(shared.dq.empty.index(W), (last & 1) ^ 1)"),
+        ("", "consumer", "wait(keys.loaded.index(0), 0)"),
     ],
 )
 def test_a_single_wait_that_is_left_out_is_found(slow, function, line, monkeypatch):
     """Each of the waits in the kernel's own text, if who is waited for is slow, or at random."""
-    monkeypatch.setattr(interpreter.random, "Random", Unfair)
+    monkeypatch.setattr(random, "Random", Unfair)
     monkeypatch.setattr(Unfair, "slow", slow)
     kernel = getattr(dqdkdv, function)
     assert kernel.src.count(line) == 1

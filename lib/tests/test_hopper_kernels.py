@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +18,14 @@ import hopper_faults as faults
 import pytest
 import torch
 
+from weft.kernels import hopper
 from weft.kernels.gluon import interpreter
-from weft.kernels.gluon.interpreter import Deadlock, Fault
+from weft.kernels.gluon.interpreter import BarrierDeadlock, Fault
+from weft.kernels.hopper import backward as hopper_backward
 from weft.kernels.hopper import dkdv as hopper_dkdv
 from weft.kernels.hopper import dq as hopper_dq
-from weft.kernels.hopper import faces as hopper
 from weft.kernels.hopper import fp8, launch, v2_specialized, v4_overlapped
-from weft.plan.hopper.schedule import KERNEL_TILES, Tile
+from weft.plan.hopper import KERNEL_TILES, KERNEL_TILES_FP8, Tile
 from weft.ref import hopper as twin
 from weft.ref.attention.exact import attention as reference
 
@@ -358,10 +360,6 @@ EIGHT = [
 ]
 
 
-def eight_bit_tile(K):
-    return Tile(K, fp8.KEYS[K], stages=fp8.STAGES[K], dtype="fp8")
-
-
 @pytest.mark.parametrize("case", EIGHT, ids=str)
 def test_eight_bits_are_what_the_twin_makes_of_them(case):
     """Sums differ in their last bits, so now and then a weight is rounded to its neighbour."""
@@ -369,7 +367,7 @@ def test_eight_bits_are_what_the_twin_makes_of_them(case):
     o, lse = fp8.attention(q, k, v, case.causal, lse=True)
     signs = fp8.signs(case.K)
     right, right_lse = twin.attention_fp8(
-        q, k, v, case.causal, lse=True, tile=eight_bit_tile(case.K), signs=signs
+        q, k, v, case.causal, lse=True, tile=KERNEL_TILES_FP8[case.K], signs=signs
     )
     exact, exact_lse = reference(q.double(), k.double(), v.double(), case.causal, lse=True)
     assert o.dtype == case.dtype
@@ -475,7 +473,7 @@ def test_a_kernel_that_breaks_a_rule_is_caught(mistake, complaint):
             heard.append(fault)
     assert len(heard) >= 10 and any(re.search(complaint, str(fault)) for fault in heard)
     if mistake in ("does not release", "expects too much"):
-        assert len(heard) == 20 and all(isinstance(fault, Deadlock) for fault in heard)
+        assert len(heard) == 20 and all(isinstance(fault, BarrierDeadlock) for fault in heard)
 
 
 @pytest.mark.parametrize(
@@ -498,7 +496,7 @@ def test_a_fault_stops_all_threads_and_says_where():
 
     before = threading.active_count()
     args, *_ = faults.doubling()
-    with pytest.raises(Deadlock) as caught:
+    with pytest.raises(BarrierDeadlock) as caught:
         interpreter.run(faults.double, 3, args, MISTAKE="does not release")
     assert str(caught.value).startswith("program 0: ")
     for thread in threading.enumerate():
@@ -509,11 +507,11 @@ def test_a_fault_stops_all_threads_and_says_where():
 
 def test_rings_of_one_stage_are_enough_but_for_the_last_version(monkeypatch):
     """It waits for keys behind which the loader has values to place."""
-    monkeypatch.setitem(hopper.TILINGS, 64, hopper.TILINGS[64]._replace(stages=1))
+    monkeypatch.setitem(KERNEL_TILES, 64, replace(KERNEL_TILES[64], stages=1))
     q, k, v, *_ = tensors(Case(70, 300, 1, 1, 64, False, HALF))
     one, other = (face(q, k, v) for face in (hopper.specialized, hopper.pingpong))
     assert torch.equal(one, other)
-    with pytest.raises(Deadlock, match="program 0: "):
+    with pytest.raises(BarrierDeadlock, match="program 0: "):
         hopper.attention(q, k, v)
 
 
@@ -524,14 +522,14 @@ def nothing(*_, **__):
 @pytest.mark.parametrize(
     ("module", "word", "complaint"),
     [
-        (v4_overlapped, "release", "for phase 0 of barrier"),
-        (v4_overlapped, "hand_over", "for phase . of barrier"),
-        (v4_overlapped, "filled", "before it has landed"),
+        (v4_overlapped, "release", r"for phase 0 of [kv]\.empty\["),
+        (v4_overlapped, "pass_turn", r"for phase . of turns\["),
+        (v4_overlapped, "wait_full", r"before it has landed|writes k\.buf.*while a product"),
         (v2_specialized, "fence", "no fence"),
-        (v2_specialized, "tma_store_wait", "writes buffer . *while a store|are under way"),
-        (hopper_dq, "release", "for phase 0 of barrier"),
+        (v2_specialized, "tma_store_wait", r"writes q\.buf.*while a store|are under way"),
+        (hopper_dq, "release", r"for phase 0 of [kv]\.empty\["),
         (hopper_dkdv, "fence", "no fence"),
-        (hopper_dkdv, "arrive", "for phase 0 of barrier"),
+        (hopper_dkdv, "arrive", r"for phase 0 of made\["),
     ],
 )
 def test_none_of_the_kernels_barriers_is_one_too_many(module, word, complaint, monkeypatch):
@@ -632,17 +630,18 @@ print("all is well")
 """
 ATTENTION = """
 # Its compiler takes minutes for each kernel, and longer for more buffers.
-here.hopper.TILINGS[64] = here.SMALL
+here.KERNEL_TILES[64], here.hopper_backward.BACKWARD_TILES[64] = here.SMALL
 case = here.Case({T}, {S}, 2, 1, 64, True, torch.bfloat16)
 arguments = here.tensors(case, {device!r})
 ours = here.answers(here.hopper.attention, *arguments, True)
 here.no_worse_than_plain(case, arguments, ours)
 """
-SMALL = hopper.Tiling(64, 2, 2, 64, 1, hopper_dkdv.dkdv, 128, 1)
+SMALL = Tile(64, 64), hopper_backward.BackwardTiles(64, 1, hopper_dkdv.dkdv, 128, 1)
 
 
 def test_kernels_are_right_in_the_small_tiles_that_the_sanitizer_gets(monkeypatch):
-    monkeypatch.setitem(hopper.TILINGS, 64, SMALL)
+    monkeypatch.setitem(KERNEL_TILES, 64, SMALL[0])
+    monkeypatch.setitem(hopper_backward.BACKWARD_TILES, 64, SMALL[1])
     exec(
         ATTENTION.format(T=201, S=300, device="cpu"),
         {"here": sys.modules[__name__], "torch": torch},

@@ -9,10 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.bench.hopper.rmse import outliers, rmse
-from weft.plan.hopper.schedule import KERNEL_TILES, Tile
+from weft.plan.hopper.schedule import Tile
 from weft.ref import hopper
 from weft.ref.attention.exact import attention
-from weft.ref.hopper import attention_fp8, hadamard, incoherent, quantized, standard
+from weft.ref.hopper import (
+    attention_fp8,
+    eight_bit_matmul,
+    hadamard,
+    incoherent,
+    quantized,
+    standard,
+)
 
 SMALL = Tile(16, 32, warpgroups=1)  # 64 queries, 32 keys
 SHAPES = [  # B, T, S, H, G, K, V
@@ -81,9 +88,9 @@ def test_keys_come_from_the_right_and_scores_before_values():
         told.append(f"S{cols.start}")
         return torch.zeros(1, 1, 2, cols.stop - cols.start)
 
-    def value(p, cols):
+    def value(p, cols, o):
         told.append(f"O{cols.start}")
-        return p.sum(-1, keepdim=True)
+        return o + p.sum(-1, keepdim=True)
 
     order = hopper.span(slice(0, 2), 2, 70, True, 32)
     assert [(c.start, c.stop) for c in order] == [(64, 70), (32, 64), (0, 32)]
@@ -110,13 +117,6 @@ def test_tiles_of_keys_are_those_that_are_seen(T, S, tile_k, groups):
         assert all(a.start == b.stop for a, b in pairwise(order))
         last = min(S, max(rows.stop - 1 + S - T + 1, 1))
         assert order[0].start < last <= max(order[0].stop, 1)
-
-
-def test_the_kernel_tiles_are_the_kernels():
-    from weft.kernels.hopper.faces import TILINGS
-
-    ours = {K: (t.keys, t.stages, t.warpgroups) for K, t in KERNEL_TILES.items()}
-    assert ours == {K: (t.keys, t.stages, t.groups) for K, t in TILINGS.items()}
 
 
 def test_bad_input_is_refused():
@@ -229,3 +229,38 @@ def test_fp8_on_odd_sizes_grouped_heads_and_empty_rows():
     assert (o.dtype, o.shape, lse.shape) == (torch.bfloat16, want.shape, want_lse.shape)
     assert torch.equal(lse == -inf, want_lse == -inf) and (o[:, :55] == 0).all()
     assert rmse(o, want.double()) < 0.05
+
+
+# --- sums of fourteen bits ------------------------------------------------------------------------
+
+
+def test_a_sum_keeps_the_highest_bits_of_its_addends():
+    """1 + 2^-n is cut off once 1, which is half of the power above it, fills the bits."""
+    small = torch.tensor([2.0**-9])  # of e4m3, the smallest there is
+    a = torch.cat([torch.ones(1), small.expand(31)])[None].to(torch.float8_e4m3fn)
+    b = torch.ones(32, 1).to(torch.float8_e4m3fn)
+    whole = 1 + 31 * 2.0**-9
+    assert eight_bit_matmul(a, b).item() == eight_bit_matmul(a, b, bits=10).item() == whole
+    assert eight_bit_matmul(a, b, bits=9).item() == 1.0
+    assert eight_bit_matmul(a, b, bits=9, c=torch.full((1, 1), 2.0)).item() == 3.0
+    with pytest.raises(ValueError, match="bits is 0"):
+        eight_bit_matmul(a, b, bits=0)
+
+
+def test_with_bits_enough_the_sums_are_those_of_fp32():
+    q, k, v = tensors(1, 70, 100, 2, 1, 64, 64)
+    given = [x.bfloat16() for x in (q, k, v)]
+    for causal in (False, True):
+        plain = hopper.attention_fp8(*given, causal)
+        assert torch.allclose(hopper.attention_fp8(*given, causal, bits=40), plain, rtol=1e-2)
+
+
+def test_with_fourteen_bits_a_long_sum_falls_short():
+    """What is cut off is always towards zero. 128 weights alike fit into 14 bits, 4096 do not."""
+    short = []
+    for S in (128, 4096):
+        q, k = torch.zeros(1, 1, 1, 64), torch.zeros(1, S, 1, 64)
+        v = 0.5 + torch.rand(1, S, 1, 64, generator=torch.Generator().manual_seed(0))
+        exact = hopper.attention_fp8(q, k, v)
+        short.append(((exact - hopper.attention_fp8(q, k, v, bits=14)) / exact).mean().item())
+    assert short[0] == 0 and 1e-4 < short[1] < 1e-1

@@ -23,20 +23,20 @@ def sees(query, key, T, S, causal):
 @given(SHAPES, st.integers(1, 20))
 def test_every_piece_is_dealt_once_and_nobody_works_long_alone(shape, blocks):
     T, S, heads, together, rows, keys, causal = shape
-    for rule, tiles in ((plan.of_queries, -(-T // rows)), (plan.of_keys, -(-S // keys))):
-        hands = rule(T, S, heads, together, rows, keys, causal, blocks)
+    for rule, tiles in ((plan.by_queries, -(-T // rows)), (plan.by_keys, -(-S // keys))):
+        order, costs = rule(T, S, rows, keys, causal)
+        hands = plan.in_groups(heads, together, order, costs, blocks)
         assert len(hands) == blocks
         assert sorted(piece for hand in hands for piece in hand) == list(range(heads * tiles))
-    costs = plan.query_costs(T, S, rows, keys, causal)
-    worked = plan.loads(plan.of_queries(*shape, blocks), costs)
-    assert max(worked) <= sum(worked) / blocks + max(costs)  # Graham's bound, and a little more
-    assert max(worked) - min(worked) <= max(costs)
+        worked = plan.loads(hands, costs)
+        assert max(worked) <= sum(worked) / blocks + max(costs)  # Graham's bound, and a bit more
+        assert max(worked) - min(worked) <= max(costs)
 
 
 @given(SHAPES)
 def test_costs_are_the_tiles_that_somebody_sees(shape):
     T, S, _, _, rows, keys, causal = shape
-    costs = plan.query_costs(T, S, rows, keys, causal)
+    _, costs = plan.by_queries(T, S, rows, keys, causal)
     assert len(costs) == -(-T // rows)
     for tile, cost in enumerate(costs):
         last = min((tile + 1) * rows, T) - 1
@@ -52,7 +52,7 @@ def test_pieces_that_are_alike_go_round_in_turn():
     assert plan.deal(pieces, [3] * 9, 7) == plan.in_turn(pieces, 7)
     nearly = plan.deal(pieces, [3 + 1e-9 * (tile == 4) for tile in range(9)], 7)
     assert sorted(map(len, nearly)) == [6, 6, 6, 6, 7, 7, 7]
-    assert plan.of_queries(640, 640, 3, 1, 128, 64, False, 4) == plan.in_turn(
+    assert plan.in_groups(3, 1, *plan.by_queries(640, 640, 128, 64, False), 4) == plan.in_turn(
         plan.order(3, 1, range(4, -1, -1)), 4
     )
 
@@ -60,16 +60,16 @@ def test_pieces_that_are_alike_go_round_in_turn():
 @pytest.mark.parametrize("blocks", [1, 3, 132])
 def test_within_a_group_of_heads_the_longest_begin(blocks):
     T, heads, together = 1024, 6, 4
-    costs = plan.query_costs(T, T, 128, 128, True)
-    assert costs == [plan.START + tile for tile in range(1, 9)]
-    hands = plan.of_queries(T, T, heads, together, 128, 128, True, blocks)
+    tiles, costs = plan.by_queries(T, T, 128, 128, True)
+    assert costs == tuple(plan.START + tile for tile in range(1, 9))
+    hands = plan.in_groups(heads, together, tiles, costs, blocks)
     for hand in hands:
         for before, after in pairwise(hand):
             group = [piece // len(costs) // together for piece in (before, after)]
             assert group[0] <= group[1]
             if group[0] == group[1]:
                 assert costs[before % len(costs)] >= costs[after % len(costs)]
-    keys = plan.of_keys(T, T, 1, 1, 64, 128, True, 8)
+    keys = plan.in_groups(1, 1, *plan.by_keys(T, T, 64, 128, True), 8)
     assert keys == [[tile] for tile in range(8)]  # the first keys are seen by most
 
 
@@ -79,17 +79,47 @@ def test_within_a_group_of_heads_the_longest_begin(blocks):
 )
 def test_dealing_saves_what_taking_turns_wastes(width, rows, keys, turn):
     T, heads = 16_384, 2048 // width
-    costs = plan.query_costs(T, T, rows, keys, True)
-    pieces = plan.order(heads, 2, reversed(range(len(costs))))
+    tiles, costs = plan.by_queries(T, T, rows, keys, True)
+    pieces = plan.order(heads, 2, tiles)
     assert plan.stretch(plan.in_turn(pieces, 132), costs) > turn
     assert 1 <= plan.stretch(plan.deal(pieces, costs, 132), costs) < 1.03
+    assert 1 <= plan.stretch(plan.in_groups(heads, 2, tiles, costs, 132), costs) < 1.03
+
+
+@given(SHAPES, st.integers(1, 20))
+def test_a_kernel_finds_each_block_its_pieces_in_the_table(shape, blocks):
+    T, S, heads, together, rows, keys, causal = shape
+    hands = plan.in_groups(heads, together, *plan.by_queries(T, S, rows, keys, causal), blocks)
+    numbers = plan.table(hands)
+    for block, hand in enumerate(hands):
+        assert numbers[block] == len(hand)
+        assert [numbers[(1 + n) * blocks + block] for n in range(len(hand))] == hand
+    assert len(numbers) == blocks * (1 + max(map(len, hands)))
+
+
+@pytest.mark.parametrize("heads", [16, 24, 100])
+def test_groups_that_are_dealt_alike_are_as_even_as_one_deal(heads):
+    """Nobody is ahead by more than within one group, however many there are."""
+    tiles, costs = plan.by_queries(16_384, 16_384, 128, 128, True)
+    grouped = plan.in_groups(heads, 4, tiles, costs, 132)
+    one = plan.in_groups(4, 4, tiles, costs, 132)
+
+    def spread(hands):
+        worked = plan.loads(hands, costs)
+        return max(worked) - min(worked)
+
+    assert spread(grouped) <= spread(one)
+    at_once = plan.stretch(plan.deal(plan.order(heads, 4, tiles), costs, 132), costs)
+    assert plan.stretch(grouped, costs) <= at_once
 
 
 def test_the_picture_says_what_it_shows():
     root = inside(parse(loads_svg(2048, 4, 2, 128, 64, 9)))
-    costs = plan.query_costs(2048, 2048, 128, 64, True)
-    pieces = plan.order(4, 2, reversed(range(16)))
-    for hands in (plan.in_turn(pieces, 9), plan.deal(pieces, costs, 9)):
+    tiles, costs = plan.by_queries(2048, 2048, 128, 64, True)
+    for hands in (
+        plan.in_turn(plan.order(4, 2, tiles), 9),
+        plan.in_groups(4, 2, tiles, costs, 9),
+    ):
         share = f"{plan.stretch(hands, costs) - 1:.1%}"
         assert share in told(root) and any(share in line for line in words(root))
 

@@ -19,10 +19,11 @@ import triton
 from weft.bench import machine_code
 from weft.bench.machine_code import FACES, counted, differences, stale, told
 from weft.bench.record import Measurement, Record, read
-from weft.kernels import Compiled
+from weft.kernels import Compiled, hopper
 from weft.kernels.code import digest, source
 from weft.kernels.code.loops import hot
-from weft.kernels.hopper import faces as hopper
+from weft.kernels.hopper.backward import BACKWARD_TILES
+from weft.plan.hopper import KERNEL_TILES, KERNEL_TILES_FP8
 from weft.plan.hopper.floor import Turn, alone, ceiling, clocks
 
 TOPICS = list(FACES)
@@ -71,20 +72,20 @@ def test_nothing_that_is_tuned_spills(records):
 
 def test_the_hot_loop_of_attention_does_the_work_of_a_tile(records):
     """Clocks of the tensor cores and of the exponential unit in closed form, by tile."""
-    for width, tiling in hopper.TILINGS.items():
+    for width, tile in KERNEL_TILES.items():
         for mask in ("", " without a mask"):
             name = f"forward for sm_90 at width {width}{mask}"
-            rows, scores = tiling.groups * 64, tiling.groups * 64 * tiling.keys
+            rows, scores = tile.rows, tile.rows * tile.keys
             record = records["hopper"]
             assert record.result(name, "clocks: tensor").value == 4 * scores * width / 4096
             # Beside the scores a thread takes two of its rows' shrinkage, as do three others.
             assert record.result(name, "clocks: exp").value == (scores + 4 * rows) / 16
-            queries, keys = 2 * 64, tiling.dq_keys
+            queries, keys = 2 * 64, BACKWARD_TILES[width].dq_keys
             name = f"dq for sm_90 at width {width}{mask}"
             assert record.result(name, "clocks: tensor").value == 6 * queries * keys * width / 4096
             assert record.result(name, "clocks: exp").value == queries * keys / 16
             eight = f"fp8 forward for sm_90 at width {width}{mask}"
-            keys = 64 if width == 256 else 128
+            keys = KERNEL_TILES_FP8[width].keys
             assert record.result(eight, "clocks: tensor").value == 4 * 128 * keys * width / 8192
 
 
@@ -156,15 +157,15 @@ def test_a_word_in_what_a_kernel_calls_makes_its_source_another(monkeypatch):
         return [source(x) != was for x, was in zip((one, delta, dq), before, strict=True)]
 
     tile = "weft.kernels.hopper.tile"
-    softmax = "gl.exp2(b_s * scale - b_ref[:, None])"
+    softmax = "gl.exp2(b_s * scale - (b_ref - LIFT)[:, None])"
     try:
         # What the forward pass calls through two other modules, and nobody else does.
         assert changed(tile, softmax, f"2.0 * {softmax}") == [True, False, False]
         assert changed(tile, "o_k & 6", "o_k & 2") == [True, False, True]
         assert changed(tile, '"""What FlashAttention-3', '"""# What') == [False] * 3
-        words, faces = "weft.kernels.gluon.words", "weft.kernels.hopper.faces"
+        words, forward = "weft.kernels.gluon.words", "weft.kernels.hopper.forward"
         assert changed(words, "wait = hopper", "wait = 0 or hopper") == [True] * 3
-        assert changed(faces, "import torch", "import torch, math") == [False] * 3
+        assert changed(forward, "import torch", "import torch, math") == [False] * 3
     finally:
         digest._module.cache_clear()
 

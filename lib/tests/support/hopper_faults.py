@@ -2,7 +2,7 @@
 
 import torch
 
-from weft.kernels.gluon.words import (  # fmt: skip
+from weft.kernels.gluon import (  # fmt: skip
     TensorDescriptor,
     arrive,
     barriers,

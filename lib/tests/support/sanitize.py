@@ -16,10 +16,9 @@ import torch
 from decode_cases import paged
 from torch import Tensor
 
-from weft.kernels import decode, precision
+from weft.kernels import decode, hopper, precision
 from weft.kernels.attention import fa1, naive
 from weft.kernels.attention.face import attention
-from weft.kernels.hopper import faces as hopper
 from weft.ref.attention.exact import attention as reference
 from weft.ref.decode import paged_attention
 from weft.ref.precision import adam

@@ -20,11 +20,12 @@ from weft.ref.attention import INF
 
 LOG2E = log2(2.718281828459045)
 E4M3 = torch.float8_e4m3fn
+DEEP = 32  # products of 8 bits that a tensor core adds up at once
 LARGEST = 448.0  # of E4M3
 LIFT = 256.0  # weights lie in [0, 1]; times this, more of them are normal numbers of E4M3
 
 Score = Callable[[slice, slice], Tensor]
-Value = Callable[[Tensor, slice], Tensor]
+Value = Callable[[Tensor, slice, Tensor], Tensor]
 
 
 def attention(
@@ -50,8 +51,8 @@ def attention(
     def score(rows: slice, cols: slice) -> Tensor:
         return q_BHTK[:, :, rows] @ k_BHSK[:, :, cols].mT * scale2
 
-    def value(b_p: Tensor, cols: slice) -> Tensor:
-        return b_p.to(q.dtype).to(wide) @ v_BHSV[:, :, cols]
+    def value(b_p: Tensor, cols: slice, b_o: Tensor) -> Tensor:
+        return b_o + b_p.to(q.dtype).to(wide) @ v_BHSV[:, :, cols]
 
     o, lse_BTH = tiles(score, value, given, causal, tile, wide, q.device)
     return (o.to(q.dtype), lse_BTH) if lse else o.to(q.dtype)
@@ -67,12 +68,16 @@ def attention_fp8(
     tile: Tile | None = None,
     blocks: bool = True,
     signs: Tensor | None = None,
+    bits: int | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention whose matmuls read E4M3: Q, K and V with a scale for each tile, P lifted.
 
     With `signs`, K numbers of +1 and -1, Q and K first go through `incoherent`, which spreads
-    an outlier over its row. Without `blocks` each tensor has one scale. Sums are fp32. The
-    output has q's type.
+    an outlier over its row. Without `blocks` each tensor has one scale. The output has q's type.
+
+    Sums are fp32, which is kinder than the chip: Hopper's tensor cores keep about 14 bits of the
+    addends of an 8-bit product, and O stays in their accumulator for all keys. With `bits` (14)
+    matmuls go through `eight_bit_matmul`, slowly. DeepSeek-AI 2024, DeepSeek-V3, section 3.3.2.
     """
     given = check(q, k, v, scale=scale)
     tile = kernel_tile(given.K) if tile is None else tile
@@ -86,12 +91,13 @@ def attention_fp8(
     scale2 = (given.K**-0.5 if scale is None else scale) * LOG2E
 
     def score(rows: slice, cols: slice) -> Tensor:
-        b_s = q8[:, :, rows].float() @ k8[:, :, cols].float().mT
+        b_s = eight_bit_matmul(q8[:, :, rows], k8[:, :, cols].mT, bits)
         return b_s * (q_by[:, :, rows] * k_by[:, :, cols].mT) * scale2
 
-    def value(b_p: Tensor, cols: slice) -> Tensor:
+    def value(b_p: Tensor, cols: slice, b_o: Tensor) -> Tensor:
+        unit = v_by[:, :, cols][:, :, :1] / LIFT
         b_p8, b_v8 = (b_p * LIFT).to(E4M3), v8[:, :, cols]
-        return b_p8.float() @ b_v8.float() * (v_by[:, :, cols][:, :, :1] / LIFT)
+        return eight_bit_matmul(b_p8, b_v8, bits, b_o / unit) * unit
 
     o, lse_BTH = tiles(score, value, given, causal, tile, torch.float32, q.device)
     return (o.to(q.dtype), lse_BTH) if lse else o.to(q.dtype)
@@ -111,8 +117,8 @@ def tiles(
 ) -> tuple[Tensor, Tensor]:
     """Output [B, T, H, V] and log-sum-exp [B, T, H], one tile of queries after the other.
 
-    `score(rows, cols)` gives a tile of scores in units of log 2, `value(p, cols)` its weights
-    times the values.
+    `score(rows, cols)` gives a tile of scores in units of log 2, `value(p, cols, o)` adds its
+    weights times the values to o.
     """
     B, T, S, H, _, K, V = given
     tile = kernel_tile(K) if tile is None else tile
@@ -140,10 +146,10 @@ def stream(
     b_o = b_sum.new_zeros(())
     for now, after in pairwise(order):
         b_next = score(after)
-        b_o = b_o + value(b_p, now)
+        b_o = value(b_p, now, b_o)
         b_p, b_top, b_sum, b_shrink = softmax(b_next, b_top, b_sum)
         b_o = b_o * b_shrink[..., None]
-    return b_o + value(b_p, order[-1]), b_top, b_sum
+    return value(b_p, order[-1], b_o), b_top, b_sum
 
 
 def softmax(
@@ -185,6 +191,28 @@ def hide(b_s: Tensor, rows: slice, cols: slice, T: int, S: int, causal: bool) ->
 
 
 # --- eight bits -----------------------------------------------------------------------------------
+
+
+def eight_bit_matmul(
+    a: Tensor, b: Tensor, bits: int | None = None, c: Tensor | None = None
+) -> Tensor:
+    """a @ b + c of E4M3 a [..., M, K] and b [..., K, N], in fp32 or as the tensor core adds up.
+
+    With `bits`: DEEP products at a time are aligned with the largest of them and of what has been
+    summed so far, cut off (not rounded) behind that many bits, and added.
+    """
+    a, b = a.float(), b.float()
+    if bits is None:
+        return a @ b if c is None else a @ b + c
+    (bits,) = sizes(bits=bits)
+    total = a.new_zeros(*a.shape[:-1], b.shape[-1]) if c is None else c
+    total = total.expand(*a.shape[:-1], b.shape[-1])
+    for deep in cuts(a.shape[-1], DEEP):
+        products = a[..., :, None, deep] * b.mT[..., None, :, deep]
+        addends = torch.cat((products, total[..., None]), -1)
+        exponent = torch.frexp(addends.abs().amax(-1, keepdim=True)).exponent
+        total = torch.ldexp(torch.ldexp(addends, bits - exponent).trunc(), exponent - bits).sum(-1)
+    return total
 
 
 def quantized(x: Tensor, length: int | None = None) -> tuple[Tensor, Tensor]:

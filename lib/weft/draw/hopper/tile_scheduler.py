@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from weft.draw.figure import INK, Colour, Figure
-from weft.plan.hopper import deal, in_turn, loads, order, query_costs, stretch
+from weft.plan.hopper import by_queries, in_groups, in_turn, loads, order, stretch
 
 WIDE, PANEL, GAP = 480, 96, 44
 BAR = Colour("weft-work", "#88BBEE")
@@ -12,13 +12,13 @@ BAR = Colour("weft-work", "#88BBEE")
 def loads_svg(T: int, heads: int, together: int, rows: int, keys: int, blocks: int) -> str:
     """A bar for each block, as high as its pieces take together; a line where all were equal.
 
-    Pieces are those of causal attention over T tokens; the rest is `tile_scheduler.of_queries`'s.
+    Pieces are those of causal attention over T tokens; `together` heads form a group.
     """
-    costs = query_costs(T, T, rows, keys, causal=True)
-    pieces = order(heads, together, reversed(range(len(costs))))
+    tiles, costs = by_queries(T, T, rows, keys, causal=True)
+    pieces = order(heads, together, tiles)
     ways = {
         "in turn": in_turn(pieces, blocks),
-        "to whoever is free first": deal(pieces, costs, blocks),
+        "to whoever is free first": in_groups(heads, together, tiles, costs, blocks),
     }
     told = [
         f"{name}: the last block works {stretch(hands, costs) - 1:.1%} longer than an even share"

@@ -7,25 +7,25 @@ copy `async_copy_global_to_shared`, which 3.8 shortens to `async_load`. This fil
 that knows; a kernel imports from here alone.
 """
 
-from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from weft.kernels.gluon.private import tma_add
+
 __all__ = [
-    "TensorDescriptor", "arrive", "barriers", "expect", "fence", "gl", "gluon", "here", "jit",
-    "pack",
-    "register_a", "scores", "sync", "tma_add", "tma_load", "tma_store", "tma_store_wait", "unpack",
-    "wait", "wgmma", "wgmma_wait", "where_at_most", "workers",
+    "TensorDescriptor", "arrive", "barriers", "expect", "fence", "gl", "gluon", "jit",
+    "laid_out_as", "opaque", "pack", "register_a", "scores", "sync", "tma_add", "tma_load",
+    "tma_store", "tma_store_wait", "unpack", "wait", "wgmma", "wgmma_wait", "where_at_most",
+    "workers",
 ]  # fmt: skip
 
 jit = gluon.jit
 
 # Tensor cores: a warpgroup (128 threads) issues a product and goes on; later it waits until at
-# most so many are still under way. The right factor lies in shared memory, the left one there or
-# in registers, the sum in registers.
+# most so many are still under way. The B operand lies in shared memory, A there or in registers,
+# the sum in registers.
 wgmma = hopper.warpgroup_mma
 wgmma_wait = hopper.warpgroup_mma_wait
 
@@ -35,17 +35,7 @@ tma_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_glob
 tma_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
 tma_store_wait = hopper.tma.store_wait
 
-
-@builtin
-def tma_add(desc, at, buf, _semantic=None):
-    """Like tma_store, but what is sent is added to what is there: in memory, a number at a time.
-
-    The machine has it and Triton's compiler too, but Gluon's Python has no word for it yet.
-    """
-    at = _semantic._convert_to_ir_values(at, require_i64=False)
-    kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
-    _semantic.builder.create_async_tma_reduce(kind, desc.handle, at, buf.handle)
-
+# Adding a tile to what is there is `private.tma_add`.
 
 # Barriers in shared memory. One has a phase, 0 at first. `wait(bar, phase)` returns once that phase
 # is over; waiting for phase 1 of a fresh barrier returns at once, as if a phase 1 had come before.
@@ -86,13 +76,13 @@ def scores(WARPS, COLUMNS, BITS=16):
 
 @gluon.constexpr_function
 def register_a(SUM, BITS=16):
-    """The layout in registers of the left factor of a product whose sum has the layout SUM."""
+    """The layout in registers of the A operand of a product whose sum has the layout SUM."""
     return gl.DotOperandLayout(operand_index=0, parent=SUM, k_width=32 // BITS)
 
 
 @jit
-def here(o):
-    """These very numbers, made here: the compiler may not move them out of a loop or a role.
+def opaque(o):
+    """The same numbers, which the compiler cannot see through: it may not compute them elsewhere.
 
     What depends on the thread alone it would otherwise make before the warps take their roles,
     and spill, because the loader has no registers to keep it in.
@@ -100,6 +90,12 @@ def here(o):
     return gl.inline_asm_elementwise(
         "mov.b32 $0, $1;", "=r,r", [o], dtype=gl.int32, is_pure=False, pack=1
     )
+
+
+@jit
+def laid_out_as(b, other):
+    """b in the layout of another tensor."""
+    return gl.convert_layout(b, other.type.layout)
 
 
 @jit

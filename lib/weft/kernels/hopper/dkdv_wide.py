@@ -4,7 +4,7 @@
 warpgroups have the same 64 keys: one makes dV, the other dK, and both make the scores. That is
 five products where `dkdv` needs four.
 
-Barriers: those of `dkdv`, but for one pair of tiles: k_full[0] is waited for by both
+Barriers: those of `dkdv`, but for one pair of tiles: loaded[0] is waited for by both
 warpgroups, and made[0] takes an arrival from each. dK is put where V lay, which only its own
 warpgroup reads, and dV has a place to itself.
 """
@@ -14,7 +14,6 @@ from weft.kernels.gluon import (  # fmt: skip
     barriers,
     fence,
     gl,
-    here,
     jit,
     register_a,
     scores,
@@ -23,39 +22,31 @@ from weft.kernels.gluon import (  # fmt: skip
     wgmma_wait,
     workers,
 )
-from weft.kernels.hopper.dkdv import hide_keys, per_row, place_keys, produce, span
-from weft.kernels.hopper.tile import SIZES
-from weft.kernels.hopper.v2_specialized import filled, ready, release
+from weft.kernels.hopper.dkdv import KeyShared, first_queries, key_item, mask_keys, producer
+from weft.kernels.hopper.ring import buffer, ready, release, row_ring, rows_of, tile, wait_full
+from weft.kernels.hopper.tile import SIZES, Lengths
 
 
 @jit(do_not_specialize=SIZES)
 def dkdv_wide(
     q_desc, k_desc, v_desc, do_desc, shift_desc, delta_desc, dk_desc, dv_desc,
-    T, S, lead, H, R, p_work, scale,
+    T, S, H, R, p_work, scale,
     CAUSAL: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of 64 keys, each by its own warpgroup, and a warp that loads for both."""
-    own: gl.constexpr = [1] + k_desc.block_type.shape
-    ring: gl.constexpr = [STAGES] + q_desc.block_type.shape
-    k_buf = gl.allocate_shared_memory(k_desc.dtype, own, k_desc.layout)
-    v_buf = gl.allocate_shared_memory(k_desc.dtype, own, k_desc.layout)
-    dv_buf = gl.allocate_shared_memory(k_desc.dtype, own, k_desc.layout)
-    q_buf = gl.allocate_shared_memory(q_desc.dtype, ring, q_desc.layout)
-    do_buf = gl.allocate_shared_memory(q_desc.dtype, ring, q_desc.layout)
-    per_row: gl.constexpr = [STAGES] + shift_desc.block_type.shape
-    shift_buf = gl.allocate_shared_memory(gl.float32, per_row, shift_desc.layout)
-    delta_buf = gl.allocate_shared_memory(gl.float32, per_row, shift_desc.layout)
-    bufs = (k_buf, v_buf, q_buf, do_buf, shift_buf, delta_buf, v_buf, dv_buf)
-    q_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
-    do_bars = (barriers(STAGES, 1), barriers(STAGES, 2))
-    bars = (barriers(1, 1), q_bars, do_bars, barriers(1, 2))
-    sizes = (T, S, lead, H, R, p_work)
+    k_buf = buffer(k_desc, 1)
+    v_buf = buffer(v_desc, 1)
+    q = row_ring(q_desc, shift_desc, STAGES, 2)
+    do = row_ring(do_desc, delta_desc, STAGES, 2)
+    dv_buf = buffer(dv_desc, 1)
+    shared = KeyShared(k_buf, v_buf, q, do, v_buf, dv_buf, barriers(1, 1), barriers(1, 2))
+    lengths = Lengths(T, S, H, R, p_work)
     descs = (q_desc, k_desc, v_desc, do_desc, shift_desc, delta_desc, dk_desc, dv_desc)
     workers(
         [
-            (consume, (True, scale, bufs, bars, sizes, CAUSAL, STAGES)),
-            (consume, (False, scale, bufs, bars, sizes, CAUSAL, STAGES)),
-            (produce, (descs, bufs, bars, sizes, CAUSAL, STAGES, 1)),
+            (consumer, (True, scale, shared, lengths, CAUSAL)),
+            (consumer, (False, scale, shared, lengths, CAUSAL)),
+            (producer, (descs, shared, lengths, CAUSAL)),
         ],
         [4, 1],
         [240, 24],
@@ -63,104 +54,91 @@ def dkdv_wide(
 
 
 @jit
-def consume(
-    KEYS_SIDE: gl.constexpr, scale, bufs, bars, sizes, CAUSAL: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """One warpgroup: dK if KEYS_SIDE, else dV."""
-    k_buf, v_buf, q_buf, do_buf, shift_buf, delta_buf, dk_buf, dv_buf = bufs
-    k_full, q_bars, do_bars, made = bars
-    T, S, lead, H, R, p_work = sizes
-    KEYS: gl.constexpr = k_buf.shape[2]
-    TILE_Q: gl.constexpr = q_buf.shape[2]
-    K: gl.constexpr = k_buf.shape[4]
-    S_LAYOUT: gl.constexpr = scores(4, TILE_Q)
+def consumer(MAKES_DK: gl.constexpr, scale, shared, lengths, CAUSAL: gl.constexpr):
+    """One warpgroup: dK if MAKES_DK, else dV."""
+    KEYS: gl.constexpr = shared.k_buf.shape[2]
+    K: gl.constexpr = shared.k_buf.shape[4]
+    TILE_Q: gl.constexpr = shared.q.buf.shape[2]
     O_LAYOUT: gl.constexpr = scores(4, K)
-    k = k_buf.index(0).reshape([KEYS, K])
-    v = v_buf.index(0).reshape([KEYS, K])
-    i_b, i_g, first = place_keys(p_work, S, H // R, KEYS)
-    begin, tiles = span(first, T, lead, CAUSAL, TILE_Q)
-    full = begin
-    if CAUSAL:
-        full = gl.minimum(gl.cdiv(gl.maximum(first + KEYS - 1 - lead, 0), TILE_Q), tiles)
-    o_first = here(first - lead + gl.arange(0, KEYS, gl.SliceLayout(1, S_LAYOUT)))
+    k = shared.k_buf.index(0).reshape([KEYS, K])
+    v = shared.v_buf.index(0).reshape([KEYS, K])
+    item = key_item(lengths, CAUSAL, KEYS, TILE_Q)
+    full, o_first = first_queries(item.first, item, lengths, CAUSAL, KEYS, TILE_Q)
     b_sum = gl.zeros([KEYS, K], gl.float32, O_LAYOUT)
-    wait(k_full.index(0), 0)
+    wait(shared.loaded.index(0), 0)
+    if MAKES_DK:
+        wait_full(shared.q, 0)
+    last = lengths.R * (item.end - item.begin) - 1
     count = 0
-    for _i_h in range(R):
-        for i_q in range(begin, tiles):
-            if KEYS_SIDE:
-                b_sum = step_keys(
-                    b_sum, o_first, k, v, q_buf, do_buf, shift_buf, delta_buf, q_bars, do_bars,
-                    count, i_q, full, scale, STAGES,
+    for _i_h in range(lengths.R):
+        for i_q in range(item.begin, item.end):
+            if MAKES_DK:
+                b_sum = step_dk(
+                    b_sum, o_first, k, v, shared.q, shared.do, count, i_q, full, scale, last
                 )  # fmt: skip
             else:
-                b_sum = step_values(
-                    b_sum, o_first, k, q_buf, do_buf, shift_buf, q_bars, do_bars,
-                    count, i_q, full, scale, STAGES,
+                b_sum = step_dv(
+                    b_sum, o_first, k, shared.q, shared.do, count, i_q, full, scale
                 )  # fmt: skip
             count += 1
-    if KEYS_SIDE:
-        v.store((b_sum * (scale * 0.6931471805599453)).to(k_buf.dtype))  # scale had log2(e) in it
+    if MAKES_DK:
+        v.store((b_sum * (scale * 0.6931471805599453)).to(v.dtype))  # scale had log2(e) in it
     else:
-        dv_buf.index(0).reshape([KEYS, K]).store(b_sum.to(k_buf.dtype))
+        shared.dv_buf.index(0).reshape([KEYS, K]).store(b_sum.to(v.dtype))
     fence()
-    arrive(made.index(0))
+    arrive(shared.made.index(0))
 
 
 @jit
-def step_values(
-    b_dv, o_first, k, q_buf, do_buf, shift_buf, q_bars, do_bars,
-    count, i_q, full, scale, STAGES: gl.constexpr,
-):  # fmt: skip
-    """One tile of queries: the weights once more, and dV."""
+def step_dv(b_dv, o_first, k, q_ring, do_ring, count, i_q, full, scale):
+    """One tile of queries: P^T = exp2(scale K Q^T + shift); dV += P^T dO."""
     KEYS: gl.constexpr = k.shape[0]
-    TILE_Q: gl.constexpr = q_buf.shape[2]
+    TILE_Q: gl.constexpr = q_ring.buf.shape[2]
     S_LAYOUT: gl.constexpr = scores(4, TILE_Q)
-    O_LAYOUT: gl.constexpr = scores(4, q_buf.shape[4])
+    O_LAYOUT: gl.constexpr = scores(4, k.shape[1])
     b_s = gl.zeros([KEYS, TILE_Q], gl.float32, S_LAYOUT)
-    q = ready(q_bars, q_buf, count, STAGES)
+    q = ready(q_ring, count)
     b_s = wgmma(k, q.permute((1, 0)), b_s, use_acc=False, is_async=True)
     b_s = wgmma_wait(0, deps=(b_s,))
     if i_q < full:
-        b_s = hide_keys(b_s, o_first, i_q, S_LAYOUT)
-    b_p = gl.exp2(b_s * scale + per_row(shift_buf, count, STAGES, S_LAYOUT)[None, :])
-    b_w = gl.convert_layout(b_p.to(q_buf.dtype), register_a(O_LAYOUT))
+        b_s = mask_keys(b_s, o_first, i_q, S_LAYOUT)
+    b_p = gl.exp2(b_s * scale + rows_of(q_ring, count, S_LAYOUT)[None, :])
+    b_a = gl.convert_layout(b_p.to(q.dtype), register_a(O_LAYOUT))
     fence()
-    release(q_bars, count, STAGES)
-    do = ready(do_bars, do_buf, count, STAGES)
-    b_dv = wgmma(b_w, do, b_dv, is_async=True)
+    release(q_ring, count)
+    do = ready(do_ring, count)
+    b_dv = wgmma(b_a, do, b_dv, is_async=True)
     b_dv = wgmma_wait(0, deps=(b_dv,))
-    release(do_bars, count, STAGES)
+    release(do_ring, count)
     return b_dv
 
 
 @jit
-def step_keys(
-    b_dk, o_first, k, v, q_buf, do_buf, shift_buf, delta_buf, q_bars, do_bars,
-    count, i_q, full, scale, STAGES: gl.constexpr,
-):  # fmt: skip
-    """One tile of queries: the weights once more, dS, and dK."""
+def step_dk(b_dk, o_first, k, v, q_ring, do_ring, count, i_q, full, scale, last):
+    """One tile of queries, whose Q has been waited for: P^T once more, dS^T, dK += dS^T Q."""
     KEYS: gl.constexpr = k.shape[0]
-    TILE_Q: gl.constexpr = q_buf.shape[2]
+    TILE_Q: gl.constexpr = q_ring.buf.shape[2]
     S_LAYOUT: gl.constexpr = scores(4, TILE_Q)
-    O_LAYOUT: gl.constexpr = scores(4, q_buf.shape[4])
+    O_LAYOUT: gl.constexpr = scores(4, k.shape[1])
     b_s = gl.zeros([KEYS, TILE_Q], gl.float32, S_LAYOUT)
-    q = ready(q_bars, q_buf, count, STAGES)
+    q = tile(q_ring, count)
     b_s = wgmma(k, q.permute((1, 0)), b_s, use_acc=False, is_async=True)
-    do = ready(do_bars, do_buf, count, STAGES)
+    do = ready(do_ring, count)
     b_dp = gl.zeros([KEYS, TILE_Q], gl.float32, S_LAYOUT)
     b_dp = wgmma(v, do.permute((1, 0)), b_dp, use_acc=False, is_async=True)
     b_s = wgmma_wait(1, deps=(b_s,))
     if i_q < full:
-        b_s = hide_keys(b_s, o_first, i_q, S_LAYOUT)
-    b_p = gl.exp2(b_s * scale + per_row(shift_buf, count, STAGES, S_LAYOUT)[None, :])
-    filled(do_bars, count, STAGES)  # it is; a branch, across which no wait for products moves up
+        b_s = mask_keys(b_s, o_first, i_q, S_LAYOUT)
+    b_p = gl.exp2(b_s * scale + rows_of(q_ring, count, S_LAYOUT)[None, :])
+    # The next tile's wait stands here because it is a branch, across which the assembler does not
+    # move the wait for dP up: it would come before the exponentials.
+    wait_full(q_ring, count + 1, count < last)
     b_dp = wgmma_wait(0, deps=(b_dp,))
-    b_ds = b_p * (b_dp - per_row(delta_buf, count, STAGES, S_LAYOUT)[None, :])
-    b_ds = gl.convert_layout(b_ds.to(q_buf.dtype), register_a(O_LAYOUT))
+    b_ds = b_p * (b_dp - rows_of(do_ring, count, S_LAYOUT)[None, :])
+    b_ds = gl.convert_layout(b_ds.to(q.dtype), register_a(O_LAYOUT))
     fence()
-    release(do_bars, count, STAGES)
+    release(do_ring, count)
     b_dk = wgmma(b_ds, q, b_dk, is_async=True)
     b_dk = wgmma_wait(0, deps=(b_dk,))
-    release(q_bars, count, STAGES)
+    release(q_ring, count)
     return b_dk

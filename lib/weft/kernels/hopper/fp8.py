@@ -8,13 +8,13 @@ The rounding is plain torch and a pass over Q, K and V of its own; a model would
 makes them. The kernel is in `fp8_forward`.
 """
 
-from math import e, log2
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from weft.kernels.code import Pass
+from weft.kernels.code import Pass, recording
+from weft.kernels.hopper.forward import LOG2E
 from weft.kernels.hopper.fp8_forward import forward
 from weft.kernels.hopper.launch import (  # fmt: skip
     aligned,
@@ -24,18 +24,13 @@ from weft.kernels.hopper.launch import (  # fmt: skip
     described,
     heads_in_cache,
     launch,
-    type_of,
     work,
 )
 from weft.plan.attention import check
-from weft.plan.hopper import of_queries
+from weft.plan.hopper import KERNEL_TILES_FP8, ROWS, by_queries
 
-ROWS = 64  # of queries, to a warpgroup; two of them share a scale
 LARGEST = 448.0  # of e4m3
 SMALLEST = 2.0**-30  # of a tile's scale, beside the largest in its tensor: ratios must not overflow
-LOG2E = log2(e)
-KEYS = {64: 128, 128: 128, 256: 64}  # in a tile, by head width
-STAGES = {64: 4, 128: 4, 256: 3}
 # Position -> key within 16: the order in which a thread finds weights after a product of scores.
 KEY_ORDER = [8 * half + 2 * lane + i for lane in range(4) for half in range(2) for i in range(2)]
 
@@ -77,10 +72,10 @@ def attention(
             raise ValueError(f"{name} is {str(x.dtype)[6:]}, must be float16 or bfloat16")
         if x.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name} requires a gradient, must not: FP8 has no backward pass here")
-    if sizes.K not in KEYS or sizes.V != sizes.K:
+    if sizes.K not in KERNEL_TILES_FP8 or sizes.V != sizes.K:
         raise ValueError(
             f"q has width {sizes.K} and v has {sizes.V}, must be alike and one of "
-            f"{', '.join(map(str, KEYS))}"
+            f"{', '.join(map(str, KERNEL_TILES_FP8))}"
         )
     check_device("q", q)
     scale = sizes.K**-0.5 if scale is None else scale
@@ -92,31 +87,31 @@ def attend(
     x: Quantized, S: int, causal: bool, scale: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Attention of tensors that are quantized already: O [B, T, H, K], log-sum-exp [B, T, H]."""
-    (B, T, H, K), G = x.q.shape, x.k.shape[2]
+    (B, T, H, K), G, tile = x.q.shape, x.k.shape[2], KERNEL_TILES_FP8[x.q.shape[3]]
     o = torch.empty((B, T, H, K), dtype=dtype, device=x.q.device)
     lse_BHT = torch.empty((B, H, T), dtype=torch.float32, device=x.q.device)
-    programs = min(blocks(o.device), B * H * -(-T // (2 * ROWS)))
+    programs = min(blocks(o.device), B * H * -(-T // tile.rows))
     together = heads_in_cache(S, 2 * K, H // G)
-    shape = T, S, B * H, together, 2 * ROWS, KEYS[K], causal, programs
-    p_work = work(of_queries, o.device, *shape)
+    shape = T, S, B * H, together, tile.rows, tile.keys, causal, programs
+    p_work = work(by_queries, o.device, *shape)
     descs = (
-        described(x.q, ROWS), described(x.k, KEYS[K]),
-        described(x.v, 0, [1, 1, K, KEYS[K]]), described(o, ROWS),
+        described(x.q, ROWS), described(x.k, tile.keys),
+        described(x.v, 0, [1, 1, K, tile.keys]), described(o, ROWS),
     )  # fmt: skip
-    sizes = (T, S, S - T, H, H // G, p_work, scale * LOG2E)
+    sizes = (T, S, H, H // G, p_work, scale * LOG2E)
     args = (*descs, lse_BHT, x.q_by, x.k_by, x.v_by, *sizes)
-    launch(forward, programs, args, CAUSAL=causal, TILE_K=KEYS[K], STAGES=STAGES[K])
+    launch("forward", forward, programs, args, CAUSAL=causal, STAGES=tile.stages)
     return o, lse_BHT.transpose(1, 2)
 
 
 def quantize(q: Tensor, k: Tensor, v: Tensor, signs: Tensor | None = None) -> Quantized:
     """Round Q, K and V, tile by tile; with signs, Q and K go through `incoherent` first."""
-    K = q.shape[3]
+    tile = KERNEL_TILES_FP8[q.shape[3]]
     if signs is not None:
         q, k = incoherent(q, signs), incoherent(k, signs)
-    q8, q_by = by_tiles(q, 2 * ROWS)
-    k8, k_by = by_tiles(k, KEYS[K])
-    v8, v_by = by_tiles(v, KEYS[K])
+    q8, q_by = by_tiles(q, tile.rows)
+    k8, k_by = by_tiles(k, tile.keys)
+    v8, v_by = by_tiles(v, tile.keys)
     return Quantized(aligned(q8), aligned(k8), transposed(v8), q_by, k_by, v_by)
 
 
@@ -162,15 +157,10 @@ def passes(target: str, width: int = 128, causal: bool = True) -> tuple[Pass, ..
         raise ValueError(
             f"target is {target!r}, must be 'sm_90': its tensor cores and copies are Hopper's own"
         )
-    check_choice("width", width, KEYS)
-    keys = KEYS[width]
-    signature = {
-        "q_desc": type_of("fp8e4nv", 1, ROWS, 1, width),
-        "k_desc": type_of("fp8e4nv", 1, keys, 1, width),
-        "v_desc": type_of("fp8e4nv", 1, 1, width, keys),
-        "o_desc": type_of("bf16", 1, ROWS, 1, width),
-    }
-    signature |= dict.fromkeys(("p_lse", "p_q", "p_k", "p_v"), "*fp32:16")
-    signature |= dict.fromkeys(("T", "S", "lead", "H", "R"), "i32") | {"p_work": "*i32:16"}
-    options = {"CAUSAL": causal, "TILE_K": keys, "STAGES": STAGES[width]}
-    return (Pass("forward", forward, signature | {"scale": "fp32"}, options, {"num_warps": 4}),)
+    check_choice("width", width, KERNEL_TILES_FP8)
+    with recording(target) as found, torch.no_grad():
+        q, k, v = (
+            torch.empty(1, 128, 1, width, dtype=torch.bfloat16, device="meta") for _ in range(3)
+        )
+        attention(q, k, v, causal)
+    return tuple(found)

@@ -7,12 +7,14 @@ goes through `weft.kernels.gluon.interpreter`: the same function, slowly, and wa
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import count, zip_longest
+from itertools import count
 
 import torch
 from torch import Tensor
 
+from weft.kernels.code import recorded_target, written
 from weft.kernels.gluon import TensorDescriptor, gl, interpreter
+from weft.plan.hopper import in_groups, table
 
 L2 = 32 * 2**20  # bytes that keys and values may count on, of the 50 MiB that a Hopper GPU has
 BLOCKS = 3  # that the interpreter pretends to run at once: enough that one has several pieces
@@ -26,15 +28,47 @@ def blocks(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-@lru_cache(maxsize=256)
-def work(rule: Callable[..., list[list[int]]], device: torch.device, *shape: int) -> Tensor:
-    """What a rule of `weft.plan.hopper.tile_scheduler` deals to each block, for a kernel to read.
+def work(
+    rule: Callable[..., tuple[range, tuple[int, ...]]],
+    device: torch.device,
+    T: int,
+    S: int,
+    heads: int,
+    together: int,
+    rows: int,
+    keys: int,
+    causal: bool,
+    programs: int,
+) -> Tensor:
+    """Which block does which piece of work, for a kernel to read: `plan.hopper.table`'s numbers.
 
-    [1 + most pieces of a block, blocks] int32: how many a block has, then one after the other.
+    `rule` is `plan.hopper.by_queries` or `by_keys`. Lengths with the same tiles, of the same
+    costs, share a table: it is made once and sent once. A CUDA graph that is being captured has
+    to copy for itself, for what is sent then arrives when the graph is replayed.
     """
-    hands = rule(*shape)
-    rows = [list(map(len, hands)), *zip_longest(*hands, fillvalue=0)]
-    return torch.tensor(rows, dtype=torch.int32).to(device)
+    tiles, costs = rule(T, S, rows, keys, causal)
+    kind = heads, together, tiles, costs, programs
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        numbers = _dealt(True, *kind)
+        CAPTURED.append(numbers)
+        return numbers.to(device, non_blocking=True)
+    return _sent(device, *kind)
+
+
+CAPTURED: list[Tensor] = []  # what graphs copy from whenever they are replayed
+
+
+@lru_cache(maxsize=256)
+def _sent(device: torch.device, *kind) -> Tensor:
+    pinned = device.type == "cuda"
+    return _dealt(pinned, *kind).to(device, non_blocking=pinned)
+
+
+@lru_cache(maxsize=256)
+def _dealt(pinned: bool, *kind) -> Tensor:
+    """The table in the host's memory; from pinned memory a copy neither blocks nor is refused."""
+    numbers = torch.frombuffer(table(in_groups(*kind)), dtype=torch.int32)
+    return numbers.pin_memory() if pinned else numbers
 
 
 def heads_in_cache(S: int, row_bytes: int, R: int) -> int:
@@ -56,12 +90,6 @@ def described(x: Tensor, rows: int, box: list[int] | None = None) -> TensorDescr
     steps = [step if n > 1 else 128 for n, step in zip(x.shape, x.stride(), strict=True)]
     tile = layout(box[-1], bits, x.dim())
     return TensorDescriptor(x, list(x.shape), [*steps[:-1], 1], box, tile)
-
-
-def type_of(kind: str, *box: int) -> str:
-    """The type of a descriptor, as a signature spells it."""
-    bits = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8e4nv": 8}[kind]
-    return f"tensordesc<{kind}{list(box)},{layout(box[-1], bits, len(box))!r}>"
 
 
 def aligned(x: Tensor) -> Tensor:
@@ -86,6 +114,8 @@ def check_device(name: str, x: Tensor) -> None:
     """ValueError unless x lies where these kernels run."""
     if x.device.type == "cuda" and torch.cuda.get_device_capability(x.device)[0] == 9:
         return
+    if x.device.type == "meta" and recorded_target():
+        return
     if x.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
         return
     raise ValueError(
@@ -94,8 +124,13 @@ def check_device(name: str, x: Tensor) -> None:
     )
 
 
-def launch(kernel, programs: int, args: Sequence, warps: int = 4, **constexprs) -> None:
-    """Run `programs` blocks of a kernel, where its first tensor lies."""
+def launch(name: str, kernel, programs: int, args: Sequence, warps: int = 4, **constexprs) -> None:
+    """Run `programs` blocks of a kernel where its first tensor lies, or write down that it would.
+
+    The latter within `weft.kernels.code.record.recording`, under that name.
+    """
+    if written(name, kernel, args, constexprs | {"num_warps": warps}):
+        return
     first = args[0].base if isinstance(args[0], TensorDescriptor) else args[0]
     if first.device.type == "cpu":
         interpreter.run(kernel, programs, args, seed=next(SEEDS), **constexprs)

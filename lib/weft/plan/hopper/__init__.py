@@ -2,9 +2,10 @@
 
 from weft.plan.hopper.floor import Turn, alone, binding, ceiling, clocks
 from weft.plan.hopper.prediction import SUSTAINED, clock, costs, keys_of, predict, unoverlapped
-from weft.plan.hopper.published import ABLATION, BARS, FP8, H200
+from weft.plan.hopper.published import ABLATION, BARS, FP8, H200, bar
 from weft.plan.hopper.schedule import (
     KERNEL_TILES,
+    KERNEL_TILES_FP8,
     POLICIES,
     ROWS,
     SM,
@@ -25,14 +26,15 @@ from weft.plan.hopper.schedule import (
 )
 from weft.plan.hopper.sm import Hang, Played, Step, Stretch, Use, play
 from weft.plan.hopper.tile_scheduler import (
+    by_keys,
+    by_queries,
     deal,
+    in_groups,
     in_turn,
     loads,
-    of_keys,
-    of_queries,
     order,
-    query_costs,
     stretch,
+    table,
 )
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "FP8",
     "H200",
     "KERNEL_TILES",
+    "KERNEL_TILES_FP8",
     "POLICIES",
     "ROWS",
     "SM",
@@ -59,27 +62,29 @@ __all__ = [
     "Turn",
     "Use",
     "alone",
+    "bar",
     "binding",
+    "by_keys",
+    "by_queries",
     "ceiling",
     "clock",
     "clocks",
     "costs",
     "deal",
+    "in_groups",
     "in_turn",
     "in_turns",
     "kernel",
     "keys_of",
     "load_row",
     "loads",
-    "of_keys",
-    "of_queries",
     "order",
     "overlapped_row",
     "plain_row",
     "play",
     "predict",
-    "query_costs",
     "stretch",
+    "table",
     "unoverlapped",
     "uses",
     "work",

@@ -63,6 +63,24 @@ BARS = (
     *_bars(256, {4096: 612, 8192: 628, 16384: 642}, causal=True),
 )
 
+
+def bar(K: int, T: int, causal: bool = False) -> Published:
+    """One bar of the paper's figure 5, by head width, length and mask.
+
+    >>> round(bar(128, 4096).rate / TERA)
+    638
+    """
+    for one in BARS:
+        if (one.K, one.T, one.causal) == (K, T, causal):
+            return one
+    known = [one.T for one in BARS if (one.K, one.causal) == (K, causal)]
+    raise ValueError(
+        f"T is {T} at K = {K}, must be one of {known} there: the figure has no other"
+        if known
+        else f"K is {K}, must be 64, 128 or 256"
+    )
+
+
 # Shah et al. 2024, abstract: "close to 1.2 PFLOPs/s"; figure 7 has it at K = 256.
 FP8 = (Published("overlapped", 256, 16384, 8, 1, 1200 * TERA, dtype="fp8"),)
 

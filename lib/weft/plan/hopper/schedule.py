@@ -148,11 +148,16 @@ TILES: Mapping[tuple[str, int, bool], Tile] = {
 }
 
 
-# Those of weft.kernels.hopper, by K.
+# Those of weft.kernels.hopper, which takes them from here, by K.
 KERNEL_TILES: Mapping[int, Tile] = {
     64: Tile(64, 128, warpgroups=3, stages=4),
     128: Tile(128, 128),
     256: Tile(256, 64),
+}
+KERNEL_TILES_FP8: Mapping[int, Tile] = {
+    64: Tile(64, 128, stages=4, dtype="fp8"),
+    128: Tile(128, 128, stages=4, dtype="fp8"),
+    256: Tile(256, 64, stages=3, dtype="fp8"),
 }
 
 

@@ -6,8 +6,10 @@ stands idle, so the longest pieces begin first, and each goes to the block that 
 Graham 1969: the last block then ends at most one piece after the mean.
 """
 
+from array import array
 from collections.abc import Sequence
 from heapq import heapreplace
+from itertools import zip_longest
 
 from weft.plan.arguments import whole
 
@@ -15,38 +17,79 @@ Hands = list[list[int]]  # the pieces of each block, in their order
 START = 2  # what a piece costs beside its tiles, in tiles: a guess, until it is measured
 
 
-def of_queries(
-    T: int, S: int, heads: int, together: int, rows: int, keys: int, causal: bool, blocks: int
-) -> Hands:
-    """The pieces of each block, where tiles of `rows` queries stay and tiles of keys stream past.
+def by_queries(T: int, S: int, rows: int, keys: int, causal: bool) -> tuple[range, tuple[int, ...]]:
+    """Tiles of `rows` queries that stay while keys stream past: in which order, at what cost.
 
-    Heads come in groups of `together`, whose keys and values fit into the L2 cache. Inside
-    a group the last tile of queries comes first, which sees most keys.
-    """
-    costs = query_costs(T, S, rows, keys, causal)
-    return deal(order(heads, together, reversed(range(len(costs)))), costs, blocks)
+    With a causal mask the last begins, which sees most keys. A tile costs START, and the tiles
+    of keys that one of its queries sees.
 
-
-def of_keys(
-    T: int, S: int, heads: int, together: int, rows: int, keys: int, causal: bool, blocks: int
-) -> Hands:
-    """Likewise where tiles of keys stay and queries stream past: the first keys are seen most."""
-    seeing = -(-T // rows)
-    costs = [
-        START + seeing - (min(max(first + T - S, 0) // rows, seeing) if causal else 0)
-        for first in range(0, S, keys)
-    ]
-    return deal(order(heads, together, range(len(costs))), costs, blocks)
-
-
-def query_costs(T: int, S: int, rows: int, keys: int, causal: bool) -> list[int]:
-    """What each tile of queries costs: START, and the tiles of keys that one of them sees.
-
-    >>> query_costs(T=512, S=512, rows=128, keys=128, causal=True)
-    [3, 4, 5, 6]
+    >>> by_queries(T=512, S=512, rows=128, keys=128, causal=True)
+    (range(3, -1, -1), (3, 4, 5, 6))
     """
     ends = (min(S, max(first + rows + S - T, 1)) if causal else S for first in range(0, T, rows))
-    return [START + -(-end // keys) for end in ends]
+    costs = tuple(START + -(-end // keys) for end in ends)
+    return range(len(costs) - 1, -1, -1), costs
+
+
+def by_keys(T: int, S: int, rows: int, keys: int, causal: bool) -> tuple[range, tuple[int, ...]]:
+    """Likewise tiles of `keys` that stay while queries stream past: the first are seen by most.
+
+    >>> by_keys(T=512, S=512, rows=128, keys=128, causal=True)
+    (range(0, 4), (6, 5, 4, 3))
+    """
+    seeing = -(-T // rows)
+    costs = tuple(
+        START + seeing - (min(max(first + T - S, 0) // rows, seeing) if causal else 0)
+        for first in range(0, S, keys)
+    )
+    return range(len(costs)), costs
+
+
+def in_groups(
+    heads: int, together: int, tiles: Sequence[int], costs: Sequence[float], blocks: int
+) -> Hands:
+    """The pieces of each block, in groups of `together` heads, whose tensors fit the L2 cache.
+
+    One group is dealt; the others are like it, so they get the same hands, the heaviest hand the
+    block that has done least so far. If hands differ by at most x, what the blocks have done
+    never differs by more either. Where each piece has a block to itself, block i gets the i-th.
+
+    >>> in_groups(heads=3, together=1, tiles=(1, 0), costs=[1, 3], blocks=2)
+    [[1, 2, 5], [0, 3, 4]]
+    """
+    (blocks,) = sizes(blocks=blocks)
+    if len(set(costs)) == 1 or heads * len(costs) <= blocks:
+        return in_turn(order(heads, together, tiles), blocks)
+    dealt: dict[
+        int, list[tuple[float, list[int]]]
+    ] = {}  # heads of a group -> hands, heaviest first
+    hands: Hands = [[] for _ in range(blocks)]
+    done = [0.0] * blocks
+    for first in range(0, heads, together):
+        size = min(together, heads - first)
+        if size not in dealt:
+            group = deal(order(size, size, tiles), costs, blocks)
+            dealt[size] = sorted(zip(loads(group, costs), group, strict=True), reverse=True)
+        laziest = sorted(range(blocks), key=done.__getitem__)
+        shift = first * len(costs)
+        for block, (weight, hand) in zip(laziest, dealt[size], strict=True):
+            hands[block] += [piece + shift for piece in hand]
+            done[block] += weight
+    return hands
+
+
+def table(hands: Hands) -> array:
+    """The hands as a kernel reads them: 32-bit numbers, [1 + most pieces of a block, blocks].
+
+    How many pieces each block has, then each one's first, each one's second and so on.
+
+    >>> table([[3], [2, 1], []]).tolist()
+    [1, 2, 0, 3, 2, 0, 0, 1, 0]
+    """
+    numbers = array("i", map(len, hands))
+    for row in zip_longest(*hands, fillvalue=0):
+        numbers.extend(row)
+    return numbers
 
 
 def order(heads: int, together: int, tiles: Sequence[int]) -> list[int]:
