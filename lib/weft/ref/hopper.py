@@ -204,7 +204,7 @@ def eight_bit_matmul(
     a, b = a.float(), b.float()
     if bits is None:
         return a @ b if c is None else a @ b + c
-    (bits,) = sizes(bits=bits)
+    bits = whole("bits", bits)
     total = a.new_zeros(*a.shape[:-1], b.shape[-1]) if c is None else c
     total = total.expand(*a.shape[:-1], b.shape[-1])
     for deep in cuts(a.shape[-1], DEEP):

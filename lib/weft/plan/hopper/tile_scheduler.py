@@ -57,7 +57,7 @@ def in_groups(
     >>> in_groups(heads=3, together=1, tiles=(1, 0), costs=[1, 3], blocks=2)
     [[1, 2, 5], [0, 3, 4]]
     """
-    (blocks,) = sizes(blocks=blocks)
+    blocks = whole("blocks", blocks)
     if len(set(costs)) == 1 or heads * len(costs) <= blocks:
         return in_turn(order(heads, together, tiles), blocks)
     dealt: dict[

@@ -22,7 +22,7 @@ from weft.process.job import Job, Surroundings
 from weft.run.world import torchrun
 from weft.run.world.grid import BACKENDS, is_count, join
 from weft.run.world.pickling import packed, packed_result
-from weft.run.world.report import Output, returned
+from weft.run.world.report import RankOutput, returned
 
 # What torch loads only when an optimizer is made, or backward begins at a given gradient. It takes
 # each rank a second or more; where we have it, once.
@@ -52,7 +52,7 @@ def launch(
         return torchrun.call(fn, n, args, backend, timeout)
     job = Job(f"{__name__}:_rank", payload, n, float(timeout), Surroundings.here())
     late = tuple(name for name in _LATE if name in sys.modules)
-    output = Output(n)
+    output = RankOutput(n)
     try:
         with forkserver.own(("torch", __name__, *late)).start(job) as ranks:
             outcomes = ranks.wait(show=output.show)

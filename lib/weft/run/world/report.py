@@ -92,7 +92,7 @@ def _legible(outcome: Outcome, timeout: float) -> Outcome:
     return replace(outcome, cause=cause, detail=detail)
 
 
-class Output:
+class RankOutput:
     """Prints what the ranks write: whole lines, rank by rank, the first as it comes.
 
     A rank's lines wait for those of the ranks before it, which the launch's end completes, so
