@@ -6,6 +6,7 @@ import re
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,13 @@ def test_{name}(answers):
 '''
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Forkserver]:
+    """One process for the gradings that have no probe."""
+    with forkserver(Path("probe.py")) as server:
+        yield server
+
+
 def sleeping() -> list[int]:
     """The processes that hostile answers have left behind."""
     found = []
@@ -274,23 +282,26 @@ def test_an_answer_reaches_neither_grader_nor_report_nor_files(tmp_path):
     assert result.full, str(result)
 
 
-def test_import_errors_cost_every_point_and_no_maximum(tmp_path):
+def test_import_errors_cost_every_point_and_no_maximum(tmp_path, shared):
     tests = case("fine") + case("prints")
     home = write(tmp_path, tests, "x = 1\ndef fine(:\n")
-    result = check("toy", home)
+    result = check("toy", home, server=shared)
     assert (result.score, result.max) == (0, 4)
     assert all("answers.py cannot be imported: SyntaxError" in row.why for row in result.tests)
     assert "(answers.py, line 2)" in result.tests[0].why
 
 
-def test_an_import_that_ends_or_hangs_is_stopped(tmp_path):
+def test_an_import_that_ends_or_hangs_is_stopped(tmp_path, shared):
     home = write(tmp_path, case("hangs"), "import time\ntime.sleep(100)\n")
-    assert "not done within 0.5 s" in check("toy", home).tests[0].why
+    assert "not done within 0.5 s" in check("toy", home, server=shared).tests[0].why
     home = write(tmp_path, case("fine"), "import os\nos._exit(3)\n")
-    assert "fine() ended its process with exit code 3" in check("toy", home).tests[0].why
+    assert (
+        "fine() ended its process with exit code 3"
+        in check("toy", home, server=shared).tests[0].why
+    )
 
 
-def test_a_limit_that_strikes_early_or_in_a_property_test_costs_that_test_only(tmp_path):
+def test_a_limit_that_strikes_early_or_in_a_property_test_costs_that_test_only(tmp_path, shared):
     tests = """
         from hypothesis import given, strategies as st
 
@@ -308,7 +319,7 @@ def test_a_limit_that_strikes_early_or_in_a_property_test_costs_that_test_only(t
             expect("f(2)", answers.f(2), 2)
     """
     home = write(tmp_path, tests, "def f(n):\n    while n > 1000: pass\n    return n\n")
-    result = check("toy", home, seed=3)
+    result = check("toy", home, seed=3, server=shared)
     assert [row.score for row in result.tests] == [0, 0, 1]
     assert result.tests[0].why.startswith("not done within 0.001 s")
     assert result.tests[1].why.startswith("not done within 1 s, in f(")
@@ -391,7 +402,7 @@ def test_a_killed_forkserver_costs_no_test_its_process(tmp_path):
     assert result.tests[0].why == "the answer's process could not be started"
 
 
-def test_a_killed_grader_keeps_the_rows_that_were_in(tmp_path):
+def test_a_killed_grader_keeps_the_rows_that_were_in(tmp_path, shared):
     tests = (
         case("fine")
         + """
@@ -402,7 +413,7 @@ def test_kill(answers):
 """
         + case("prints")
     )
-    result = check("toy", write(tmp_path, tests, HOSTILE))
+    result = check("toy", write(tmp_path, tests, HOSTILE), server=shared)
     assert [row.score for row in result.tests] == [2, 0, 0]
     assert result.max == 7
     assert all("not reached" in row.why for row in result.tests[1:])
@@ -445,33 +456,33 @@ STAGED = """
 """
 
 
-def test_stages_count_only_after_the_one_before(tmp_path):
+def test_stages_count_only_after_the_one_before(tmp_path, shared):
     home = write(tmp_path, STAGED, "def f(n):\n    return n\n")
-    result = check("toy", home)
+    result = check("toy", home, server=shared)
     assert [row.score for row in result.tests] == [1, 0]
     assert result.tests[1].why == "f(5): expected at most 3, got 5"
     (home / "answers.py").write_text("def f(n):\n    return 0\n")
-    result = check("toy", home)
+    result = check("toy", home, server=shared)
     assert [row.score for row in result.tests] == [0, 0]
     assert result.tests[1].why == "counts once this passes: It is right."
     assert result.tests[1].feedback == [result.tests[1].why]
     (home / "answers.py").write_text("def f(n):\n    return min(n, 3)\n")
-    assert check("toy", home).full
+    assert check("toy", home, server=shared).full
 
 
-def test_hidden_tests_run_when_asked_for_and_only_picks_by_name(tmp_path):
+def test_hidden_tests_run_when_asked_for_and_only_picks_by_name(tmp_path, shared):
     home = write(tmp_path, STAGED, "def f(n):\n    return n\n")
-    assert check("toy", home).max == 3
-    assert check("toy", home, hidden=True).max == 7
-    picked = check("toy", home, hidden=True, only="secret")
+    assert check("toy", home, server=shared).max == 3
+    assert check("toy", home, hidden=True, server=shared).max == 7
+    picked = check("toy", home, hidden=True, only="secret", server=shared)
     assert picked.full and [row.name for row in picked.tests] == ["test_secret"]
-    two = check("toy", home, hidden=True, only="secret, nothing,")
+    two = check("toy", home, hidden=True, only="secret, nothing,", server=shared)
     assert [row.name for row in two.tests] == ["test_secret"]
     with pytest.raises(ValueError, match="only is 'nothing', must be part of a test's name"):
-        check("toy", home, only="nothing")
+        check("toy", home, only="nothing", server=shared)
 
 
-def test_a_seed_is_shown_and_draws_the_same_again(tmp_path):
+def test_a_seed_is_shown_and_draws_the_same_again(tmp_path, shared):
     tests = """
         from hypothesis import given, strategies as st
 
@@ -483,19 +494,21 @@ def test_a_seed_is_shown_and_draws_the_same_again(tmp_path):
     """
     wrong = "def f(n):\n    print(n)\n    return n if n < 1000 else 0\n"
     home = write(tmp_path, tests, wrong)
-    first, second = (check("toy", home, hidden=True, seed=17) for _ in range(2))
+    first, second = (check("toy", home, hidden=True, seed=17, server=shared) for _ in range(2))
     assert first.tests[0].why == "f(1000): expected 1000, got 0"
     assert "--seed 17" in str(first) and "--seed 17" in first._repr_html_()
     assert first.tests[0].printed == second.tests[0].printed
-    other = check("toy", home, hidden=True)
+    other = check("toy", home, hidden=True, server=shared)
     assert other.seed not in (None, 17)
     assert other.tests[0].printed != first.tests[0].printed
 
 
-def test_reports_for_terminal_notebook_programs_and_gradescope(tmp_path):
+def test_reports_for_terminal_notebook_programs_and_gradescope(tmp_path, shared):
     seen = []
     home = write(tmp_path, STAGED, "def f(n):\n    return n\n")
-    result = check("toy", home, hidden=True, progress=lambda *fact: seen.append(fact))
+    result = check(
+        "toy", home, hidden=True, progress=lambda *fact: seen.append(fact), server=shared
+    )
     assert str(result) == repr(result)
     assert str(result).splitlines() == [
         "ok  1/1  It is right.",
@@ -575,9 +588,9 @@ def test_bad_usage_says_what_would_be_right(tmp_path, monkeypatch):
         ("import nothing_like_it\n", "No module named"),
     ],
 )
-def test_a_broken_course_is_an_error_and_not_a_score(tmp_path, tests, said):
+def test_a_broken_course_is_an_error_and_not_a_score(tmp_path, shared, tests, said):
     with pytest.raises(RuntimeError, match=said):
-        check("toy", write(tmp_path, tests, "def f(): pass\n"))
+        check("toy", write(tmp_path, tests, "def f(): pass\n"), server=shared)
 
 
 def test_a_probe_prepares_closes_and_measures_beside_the_answer(tmp_path):
