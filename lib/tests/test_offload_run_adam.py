@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft.run.offload.adam import Part, StreamingAdam, dealt
+from weft.run.offload.adam import PiecePart, StreamingAdam, dealt
 from weft.run.offload.memory import Memory
 from weft.run.offload.store import Store
 
@@ -189,7 +189,7 @@ def test_every_element_is_dealt_once():
             for parts in pieces:
                 ends = [0, *(part.at + len(part.elements) for part in parts)]
                 assert [part.at for part in parts] == ends[:-1] and ends[-1] <= piece
-    assert dealt([3], 64) == [[Part(0, range(3), 0)]]
+    assert dealt([3], 64) == [[PiecePart(0, range(3), 0)]]
 
 
 # --- kill -9 --------------------------------------------------------------------------------------

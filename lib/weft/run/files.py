@@ -31,8 +31,8 @@ def damaged(path: Path, what: str) -> Damaged:
 def digest(data: bytes | memoryview) -> str:
     """The XXH3 checksum of some bytes: 128 bits as 32 hexadecimal digits.
 
-    Bytes that differ by accident have one chance in 2^128 to go unnoticed. It is as fast as
-    memory and not cryptographic: whoever wants two contents with one digest can make them.
+    What differs by accident has one chance in 2^128 to go unnoticed. It is as fast
+    as memory, and not cryptographic: two contents with one digest can be made.
 
     >>> digest(b"weft")
     '69aeedc904d9a734126c4f6354db18ad'
@@ -41,7 +41,7 @@ def digest(data: bytes | memoryview) -> str:
 
 
 def create(path: Path) -> int:
-    """Open a new file, for its owner alone; a file or link of that name is a FileExistsError."""
+    """Open a new file for its owner alone; FileExistsError if a name is taken."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(path, flags, 0o600)
 
@@ -71,11 +71,11 @@ def writing(path: Path) -> Iterator[Callable[[bytes | memoryview], None]]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Put a file with these bytes in place of the one of that name, if there is one.
+    """Put a new file with these bytes in place of the one of that name, if any.
 
-    All that was made in the folder before is durable before this is in its place, so
-    the bytes may speak of other files. When it returns, the new file is there for good.
-    Interrupted or failed at any moment, the file is the old one or the new one, whole.
+    All that was made in the folder before is durable before this is in its place,
+    so the bytes may speak of other files. When it returns, the new file is there
+    for good. If it fails or is ended at any moment, the old or the new one is there.
     """
     fresh = path.with_name(path.name + NEW)
     fresh.unlink(missing_ok=True)  # of a replacement that was broken off

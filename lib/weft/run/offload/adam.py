@@ -22,13 +22,13 @@ from weft.run.offload.memory import Memory
 from weft.run.offload.store import Store
 
 PIECE = 2**22  # elements: 48 MiB of fp32 state
-WHOLE = 64  # elements: a cut at multiples of it leaves torch's vector loops as they were
+CUT = 64  # elements: a cut at multiples of it leaves torch's vector loops as they were
 ROWS = 3  # master, mean, square
 GONE = "the step broke off, and a store in plain memory has no earlier state to go back to"
 HOW = "lr", "betas", "eps", "weight_decay", "decoupled_weight_decay"
 
 
-class Part(NamedTuple):
+class PiecePart(NamedTuple):
     """Elements of one parameter that lie in a piece, and where in it they start."""
 
     parameter: int
@@ -36,28 +36,28 @@ class Part(NamedTuple):
     at: int
 
 
-def dealt(numels: Sequence[int], piece: int) -> list[list[Part]]:
+def dealt(numels: Sequence[int], piece: int) -> list[list[PiecePart]]:
     """All elements of all parameters in their order, dealt into pieces of at most `piece`.
 
     A parameter that does not fit is cut, at a multiple of 64 elements, which is also
     the least that a piece can be, or ValueError.
 
     >>> for parts in dealt([100, 30], piece=128): print(*parts, sep="; ")
-    Part(parameter=0, elements=range(0, 100), at=0)
-    Part(parameter=1, elements=range(0, 30), at=0)
+    PiecePart(parameter=0, elements=range(0, 100), at=0)
+    PiecePart(parameter=1, elements=range(0, 30), at=0)
     """
-    if piece < WHOLE:
-        raise ValueError(f"piece is {piece} elements, must be at least {WHOLE}")
-    pieces: list[list[Part]] = [[]]
+    if piece < CUT:
+        raise ValueError(f"piece is {piece} elements, must be at least {CUT}")
+    pieces: list[list[PiecePart]] = [[]]
     room = piece
     for i, numel in enumerate(numels):
         start = 0
         while start < numel:
             count = numel - start
             if count > room:
-                count = room // WHOLE * WHOLE
+                count = room // CUT * CUT
             if count:
-                pieces[-1].append(Part(i, range(start, start + count), piece - room))
+                pieces[-1].append(PiecePart(i, range(start, start + count), piece - room))
             start, room = start + count, room - count
             if start < numel:
                 pieces.append([])
@@ -117,7 +117,7 @@ class StreamingAdam(Optimizer):
     ):
         how = checked(lr, betas, eps, weight_decay)
         super().__init__(
-            _some_at_least(params), how | {"decoupled_weight_decay": decoupled_weight_decay}
+            _not_empty(params), how | {"decoupled_weight_decay": decoupled_weight_decay}
         )
         self.store, self.name = store, name
         self.parameters = [weight for group in self.param_groups for weight in group["params"]]
@@ -132,20 +132,20 @@ class StreamingAdam(Optimizer):
         ]
         self._form = {"piece": self.piece, "parameters": form}
         self._steps = [0] * len(self.parameters)
-        self._whole = True
+        self._complete = True
         if name in store.notes:
             self.restore()
         else:
             self._begin()
 
     def add_param_group(self, param_group: dict) -> None:
-        """Not after the start: the pieces are dealt then."""
+        """Refused, since the pieces are dealt when this is made."""
         if hasattr(self, "_pieces"):
             raise ValueError("param_group comes too late, all groups must be given from the start")
         super().add_param_group(param_group)
 
-    def _dealt(self, masters: list[torch.dtype]) -> list[tuple[torch.dtype, list[Part]]]:
-        """The pieces, each of one type."""
+    def _dealt(self, masters: list[torch.dtype]) -> list[tuple[torch.dtype, list[PiecePart]]]:
+        """Deal the parameters to pieces whose masters are of one type each."""
         pieces = []
         for dtype in sorted(set(masters), key=str):
             own = [i for i, master in enumerate(masters) if master == dtype]
@@ -154,11 +154,11 @@ class StreamingAdam(Optimizer):
         return pieces
 
     def _begin(self) -> None:
-        """Masters are the weights, moments zero, and that is the first state."""
+        """Write the first state, masters as the weights are and moments of zero, and commit it."""
         for i, (dtype, parts) in enumerate(self._pieces):
             state = torch.zeros(ROWS, sum(len(part.elements) for part in parts), dtype=dtype)
             for part in parts:
-                _row(state[0], part).copy_(_some(self.parameters[part.parameter], part))
+                _in_row(state[0], part).copy_(_elements(self.parameters[part.parameter], part))
             self.store.write(self._file(i), state, own=True)
         self._commit()
 
@@ -167,13 +167,13 @@ class StreamingAdam(Optimizer):
         self.store.flush()
 
     def restore(self) -> None:
-        """Make the last complete step the present, in the store and in the weights.
+        """Set the store and the weights back to the last complete step.
 
         RuntimeError where there is none: plain memory has lost it to a step that broke off.
         """
         if isinstance(self.store, Store):
             self.store.rollback()
-        elif not self._whole:
+        elif not self._complete:
             raise RuntimeError(f"{GONE}: make the optimizer anew, on another one")
         notes = dict(self.store.notes.get(self.name, {}))
         steps = notes.pop("steps", None)
@@ -184,28 +184,28 @@ class StreamingAdam(Optimizer):
             )
         self._steps = list(steps)
         self._stream(self._fill)
-        self._whole = True
+        self._complete = True
 
     @torch.no_grad()
     def step(self, closure: Callable | None = None) -> Any:
-        """Move every weight that has a gradient, and make that the state."""
+        """Move every weight that has a gradient, and make the result the state of the store."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not self._whole:
+        if not self._complete:
             raise RuntimeError("the last step did not end: restore() goes back to before it")
         for i, weight in enumerate(self.parameters):
             check_gradient(f"params[{i}]", weight)
-        self._whole = False
+        self._complete = False
         for i, weight in enumerate(self.parameters):
             self._steps[i] += weight.grad is not None
         self._stream(self._move)
         self._commit()
-        self._whole = True
+        self._complete = True
         return loss
 
-    def _stream(self, work: Callable[[Tensor, list[Part]], bool]) -> None:
+    def _stream(self, work: Callable[[Tensor, list[PiecePart]], bool]) -> None:
         """Read every piece ahead of the work on it; write it behind, if it changed.
 
         The next piece waits for room where there is none, the one after it does
@@ -220,14 +220,14 @@ class StreamingAdam(Optimizer):
                 self.store.write(names[i], state, own=True)
             del state
 
-    def _move(self, state: Tensor, parts: list[Part]) -> bool:
-        """A step on one piece; whether there was a gradient for anything in it."""
+    def _move(self, state: Tensor, parts: list[PiecePart]) -> bool:
+        """Make the step on one piece; False if nothing in it had a gradient."""
         moved = [part for part in parts if self.parameters[part.parameter].grad is not None]
         for group in self.param_groups:
             own = [part for part in moved if self._group[part.parameter] is group]
-            weights = [_some(self.parameters[part.parameter], part) for part in own]
-            gradients = [_some(self.parameters[part.parameter].grad, part) for part in own]
-            masters, means, squares = ([_row(row, part) for part in own] for row in state)
+            weights = [_elements(self.parameters[part.parameter], part) for part in own]
+            gradients = [_elements(self.parameters[part.parameter].grad, part) for part in own]
+            masters, means, squares = ([_in_row(row, part) for part in own] for row in state)
             gradients = [g.to("cpu", state.dtype) for g in gradients]
             steps = [self._steps[part.parameter] for part in own]
             update(masters, gradients, means, squares, steps, {key: group[key] for key in HOW})
@@ -235,10 +235,10 @@ class StreamingAdam(Optimizer):
                 weight.copy_(master)
         return bool(moved)
 
-    def _fill(self, state: Tensor, parts: list[Part]) -> bool:
-        """Weights from their masters."""
+    def _fill(self, state: Tensor, parts: list[PiecePart]) -> bool:
+        """Set the weights from the masters in one piece; False, as the piece stays what it is."""
         for part in parts:
-            _some(self.parameters[part.parameter], part).copy_(_row(state[0], part))
+            _elements(self.parameters[part.parameter], part).copy_(_in_row(state[0], part))
         return False
 
     def _file(self, i: int) -> str:
@@ -246,7 +246,7 @@ class StreamingAdam(Optimizer):
 
 
 def checked(lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> dict:
-    """Adam's settings, or ValueError."""
+    """Adam's settings as a dict, or ValueError."""
     given = {"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1], "eps": eps}
     for name, value in (given | {"weight_decay": weight_decay}).items():
         most = 1 if name.startswith("betas") else inf
@@ -257,7 +257,7 @@ def checked(lr: float, betas: tuple[float, float], eps: float, weight_decay: flo
 
 
 def master_of(name: str, weight: Tensor) -> torch.dtype:
-    """What type of master a weight has; ValueError for one that cannot have one."""
+    """The type of a weight's master; ValueError for a weight that cannot have one."""
     if weight.device.type == "meta" or weight.layout != torch.strided:
         where = f"{weight.layout} on {weight.device}"
         raise ValueError(f"{name} is {where}, must be dense, with data")
@@ -269,12 +269,12 @@ def master_of(name: str, weight: Tensor) -> torch.dtype:
 
 
 def check_gradient(name: str, weight: Tensor) -> None:
-    """Dense, where there is one."""
+    """ValueError for a gradient that is there and not dense."""
     if weight.grad is not None and weight.grad.layout != torch.strided:
         raise ValueError(f"{name} has a {weight.grad.layout} gradient, must have a dense one")
 
 
-def _some_at_least(params: Iterable) -> list:
+def _not_empty(params: Iterable) -> list:
     params = list(params)
     if not params:
         raise ValueError("params is empty, must have one parameter at least")
@@ -282,14 +282,17 @@ def _some_at_least(params: Iterable) -> list:
 
 
 def _piece(piece: int | None, store: Store | Memory, most: int) -> int:
-    """As asked for; or such that six pieces fit, `most` bytes for each number of them."""
+    """The piece that was asked for, if three fit into the budget; else the largest of which six do.
+
+    `most` are the bytes of one number of the state.
+    """
     budget = getattr(store, "budget", None)
     if piece is None:
         fits = PIECE if budget is None else min(PIECE, budget // (6 * ROWS * most))
-        return fits // WHOLE * WHOLE
+        return fits // CUT * CUT
     piece = whole("piece", piece)
-    if piece % WHOLE:
-        raise ValueError(f"piece is {piece} elements, must be a multiple of {WHOLE}")
+    if piece % CUT:
+        raise ValueError(f"piece is {piece} elements, must be a multiple of {CUT}")
     if budget is not None and 3 * padded(ROWS * most * piece) > budget:
         raise ValueError(
             f"piece is {piece} elements, must be at most {budget // (3 * ROWS * most)} for three "
@@ -298,11 +301,11 @@ def _piece(piece: int | None, store: Store | Memory, most: int) -> int:
     return piece
 
 
-def _some(tensor: Tensor, part: Part) -> Tensor:
-    """The elements of a parameter, or of its gradient, that a part is of."""
+def _elements(tensor: Tensor, part: PiecePart) -> Tensor:
+    """What a part takes of a parameter, or of its gradient: a flat view."""
     return tensor.detach().reshape(-1)[part.elements.start : part.elements.stop]
 
 
-def _row(row: Tensor, part: Part) -> Tensor:
-    """The elements of a piece that a part is in."""
+def _in_row(row: Tensor, part: PiecePart) -> Tensor:
+    """What a part takes of a row of its piece: a flat view."""
     return row[part.at : part.at + len(part.elements)]

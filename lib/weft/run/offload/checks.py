@@ -13,7 +13,7 @@ LONGEST = 200
 
 
 def check_name(name: Any) -> str:
-    """A tensor's name: text that could be a file's, so without separators."""
+    """The name, or ValueError unless it is text without what separates folders."""
     allowed = f"must be text of 1 to {LONGEST} characters without / \\ .. or control characters"
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST:
         raise ValueError(f"name is {name!r}, {allowed}")
@@ -23,7 +23,7 @@ def check_name(name: Any) -> str:
 
 
 def check_tensor(name: str, tensor: Any) -> Tensor:
-    """Dense, with memory."""
+    """The tensor, detached, or ValueError unless it is dense and has data."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"tensor {name!r} is a {type(tensor).__name__}, must be a tensor")
     odd = tensor.is_quantized or tensor.is_nested
@@ -35,7 +35,7 @@ def check_tensor(name: str, tensor: Any) -> Tensor:
 
 
 def check_into(into: Any, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor to read into: of the same form as what is read."""
+    """The tensor to read into, or ValueError unless it is of the form of what is read."""
     into = check_tensor("into", into)
     lazy = into.is_conj() or into.is_neg()  # its bytes are not its numbers
     if tuple(into.shape) != shape or into.dtype != dtype or not into.is_contiguous() or lazy:
@@ -46,7 +46,7 @@ def check_into(into: Any, name: str, shape: tuple[int, ...], dtype: torch.dtype)
 
 
 def check_limits(budget: Any, threads: Any, rate: Any) -> tuple[int, int]:
-    """A budget that lets pieces through, one thread at least, a rate above 0 or none."""
+    """Budget and threads as whole numbers, or ValueError for what no store can keep to."""
     budget, threads = sizes(budget=budget, threads=threads)
     if budget < LEAST:
         raise ValueError(f"budget is {budget} bytes, must be at least {LEAST}")

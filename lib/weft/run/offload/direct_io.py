@@ -84,7 +84,7 @@ def pull(fd: int, data: memoryview, offset: int) -> int:
 
 
 def plain(fd: int) -> bool:
-    """Go on without direct I/O, as a file system may want in the middle; False if it was plain."""
+    """Switch direct I/O off, as a file system may ask for in the middle; False if it was off."""
     was = bool(DIRECT and fcntl.fcntl(fd, fcntl.F_GETFL) & DIRECT)
     direct(fd, False)
     return was

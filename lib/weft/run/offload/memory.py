@@ -38,7 +38,7 @@ class Memory:
         return kept if into is None else check_into(into, name, kept.shape, kept.dtype).copy_(kept)
 
     def delete(self, name: str) -> None:
-        """Have a tensor no more."""
+        """Remove a tensor."""
         self._known(name)
         del self._tensors[name]
 

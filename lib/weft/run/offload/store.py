@@ -136,7 +136,7 @@ class Store:
         return fetch.tensor()
 
     def delete(self, name: str) -> None:
-        """Have a tensor no more, from the next flush on for good."""
+        """Remove a tensor, from the next flush on for good."""
         with self._lock:
             self._ready()
             self._entry(name)
@@ -223,7 +223,7 @@ class Store:
             raise ValueError("the store is closed, must be open")
 
     def _ready(self) -> None:
-        """Open, and nothing that was written behind has failed."""
+        """Raise if the store is closed, or if something that was written behind has failed."""
         self._alive()
         if self._failure is not None:
             raise self._failure.with_traceback(None)
@@ -232,7 +232,7 @@ class Store:
         self._failure = self._failure or done.exception()
 
     def _saving(self, name: str, tensor: Tensor, count: int) -> Saving:
-        """Begin a file that was not there, whatever somebody has put in the way.
+        """Begin a new file for a tensor, under the next number whose name is free.
 
         A disk that is full may have room once the files of the state before are gone.
         """
@@ -286,7 +286,7 @@ class Store:
         return True
 
     def _forget(self, name: str) -> None:
-        """What was read ahead is not wanted, or is not what the tensor is any more."""
+        """Drop what was read ahead of a tensor: it is not wanted, or is no longer what is kept."""
         fetch = self._ahead.pop(name, None)
         if fetch is not None:
             fetch.drop()
