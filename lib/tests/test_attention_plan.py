@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from weft.plan.attention import check
 from weft.plan.attention import tiling as plan
 from weft.plan.attention.warps import shared
 from weft.plan.attention.work import operations
@@ -219,7 +220,7 @@ Q, K, V = tensor(2, 5, 6, 8), tensor(2, 7, 3, 8), tensor(2, 7, 3, 9)
 
 
 def test_check_gives_the_sizes():
-    sizes = plan.check(Q, K, V, tensor(5, 1, dtype="torch.bool"), 2)
+    sizes = check(Q, K, V, tensor(5, 1, dtype="torch.bool"), 2)
     assert sizes == (2, 5, 7, 6, 3, 8, 9)
     assert sizes._fields == ("B", "T", "S", "H", "G", "K", "V")
 
@@ -253,4 +254,4 @@ def test_check_gives_the_sizes():
 )
 def test_check_names_what_does_not_fit(args, message):
     with pytest.raises(ValueError, match=message):
-        plan.check(*args)
+        check(*args)

@@ -1,7 +1,8 @@
 """GO FAST. Triton and Gluon kernels with the signatures of weft.ref.
 
-One file per kernel, versions in order. Kernels never import weft.ref: the tests bring the two
-together. May import: torch, triton and weft.plan.
+One file per kernel, versions in order. Inputs are finite: what NaN and infinities do is left open,
+here as in weft.ref, and nothing is spent on them. Kernels never import weft.ref: the tests bring
+the two together. May import: torch, triton and weft.plan.
 
 Where torch sees no CUDA device, importing this package turns Triton's interpreter on, so that the
 same kernels run on CPU tensors. Triton decides that where a kernel is defined, hence here, before

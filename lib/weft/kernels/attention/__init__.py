@@ -1,4 +1,4 @@
-"""Attention in Triton: FlashAttention-2, and the versions before it. Inputs are finite."""
+"""Attention in Triton: FlashAttention-2, and the versions before it."""
 
 from weft.kernels.attention.face import NoSecondDerivative, attention, passes
 from weft.kernels.attention.tile import LN2, LOG2E, padded

@@ -53,7 +53,6 @@ def dkdv_kernel(
         b_k, b_v, b_dk, b_dv, q, do, lse, delta, mask, i_b, i_g, first, full, T, T, S, R,
         scale, K, V, CAUSAL, TILE_Q, False,
     )  # fmt: skip
-    # i_k, not `first`, which would stay in a register through all of the loops.
     store_tile(head(dv, i_b, i_g), i_k * TILE_K, b_dv, o_k, S, V)
     store_tile(head(dk, i_b, i_g), i_k * TILE_K, b_dk * (scale * LN2), o_k, S, K)
 

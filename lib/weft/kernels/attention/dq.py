@@ -57,7 +57,7 @@ def dq_kernel(
             b_q, b_do, b_lse, b_delta, b_dq, k, v, mask, first, full, end, T, S, scale,
             K, V, CAUSAL, EDGE, True,
         )  # fmt: skip
-    store_tile(head(dq, i_b, i_h), first, b_dq * (scale * LN2), o_row, T, K)
+    store_tile(head(dq, i_b, i_h), i_q * TILE_Q, b_dq * (scale * LN2), o_row, T, K)
 
 
 @triton.jit

@@ -70,8 +70,8 @@ def forward_kernel(
             EDGE, True,
         )  # fmt: skip
     b_sum = tl.where(b_sum == 0.0, 1.0, b_sum)  # a row that sees nothing: O = 0, lse = -inf
-    store_tile(head(o, i_b, i_h), first, b_o / b_sum[:, None], o_row, T, V)
-    store_rows(head(lse, i_b, i_h), first, (b_max + tl.log2(b_sum)) * LN2, o_row, T)
+    store_tile(head(o, i_b, i_h), i_q * TILE_Q, b_o / b_sum[:, None], o_row, T, V)
+    store_rows(head(lse, i_b, i_h), i_q * TILE_Q, (b_max + tl.log2(b_sum)) * LN2, o_row, T)
 
 
 @triton.jit

@@ -1,7 +1,4 @@
-"""One call of attention and its gradients: FlashAttention-2 forward and backward.
-
-Here and in all of weft.kernels inputs are finite; what comes of NaN or infinities is not said.
-"""
+"""One call of attention and its gradients: FlashAttention-2 forward and backward."""
 
 from collections.abc import Callable
 
@@ -25,7 +22,7 @@ def attention(
     mask: Tensor | None = None,
     lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(q k^T * scale) v, tile by tile, as weft.ref.attention defines it. Inputs are finite.
+    """softmax(q k^T * scale) v, tile by tile, as weft.ref.attention defines it.
 
     For fp16, bf16 and fp32 and heads of up to 256; scores, softmax and sums are in fp32.
     """

@@ -24,7 +24,7 @@ from weft.kernels.attention.tile import (
 )
 from weft.kernels.code import Pass
 
-LONGEST = 2**16  # keys: a program has a whole row of scores in its registers
+LONGEST = 2**16  # keys: a program has a whole row in registers; beyond 2**15 some of it spills
 
 
 def attention(

@@ -102,7 +102,11 @@ def load_tile(x, first, o_row, rows, WIDTH: tl.constexpr, MAY_END: tl.constexpr)
 
 @triton.jit
 def store_tile(x, first, b, o_row, rows, WIDTH: tl.constexpr):
-    """Round a tile to the tensor's type and write what of it lies inside."""
+    """Round a tile to the tensor's type and write what of it lies inside.
+
+    `first` is best made anew for this, from the program's number: a variable that was there before
+    keeps its register through all of the loops, which have none to spare.
+    """
     o_col = tl.arange(0, padded(WIDTH))
     p_tile = row_pointer(x, first) + o_row[:, None] * x.t + o_col[None, :]
     m_inside = (o_row[:, None] < rows - first) & (o_col[None, :] < WIDTH)

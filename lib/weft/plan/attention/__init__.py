@@ -1,10 +1,8 @@
 """Attention in tiles: which tiles are visited, the bytes that moves, and the arithmetic."""
 
+from weft.plan.attention.accepts import DTYPES, Sizes, check
 from weft.plan.attention.tiling import (
-    DTYPES,
-    Sizes,
     backward_traffic,
-    check,
     cuts,
     footprint,
     keys_seen,

@@ -25,9 +25,9 @@ def attention(
 
     q [B, T, H, K], k [B, S, G, K], v [B, S, G, V] give o [B, T, H, V], and with
     `lse` also the log-sum-exp of each row's scaled scores, [B, T, H], natural log.
-    Inputs are finite. Half precision is computed in fp32; `scale` is 1 / sqrt(K)
-    unless given. ValueError names an argument that does not fit. Vaswani et al.
-    2017, section 3.2.1.
+    Half precision is computed in fp32; `scale` is 1 / sqrt(K) unless given.
+    ValueError names an argument that does not fit. Vaswani et al. 2017, section
+    3.2.1.
     """
     _, T, S, H, G, K, _ = check(q, k, v, mask, scale)
     wide = torch.promote_types(q.dtype, torch.float32)
