@@ -10,7 +10,7 @@ import pytest
 from weft.grade import at_most, expect
 from weft.plan import roofline
 from weft.plan.hardware import CHIPS, size_of
-from weft.plan.roofline import Step
+from weft.plan.roofline import ElementwiseOp
 
 COUNTING, TOKENS = "Think: counting work", "How many rows pay for a weight"
 FUSING, LAYER = "Why fusing helps", "Which wall does a layer meet?"
@@ -206,7 +206,7 @@ LAYERS = [  # rows, D, F, size, chip, dtype
     (8192, 768, 2048, 4, "a100-40", "fp32"),
     (4096, 1024, 100, 1, "b200", "fp8"),
 ]
-SILU = [Step("silu", 4), Step("product", 1, others=1)]
+SILU = [ElementwiseOp("silu", 4), ElementwiseOp("product", 1, others=1)]
 
 
 def parts_of(rows, D, F, size):

@@ -13,7 +13,7 @@ from weft.run.zero.checkpoint.folder import load, save
 from weft.run.zero.sharded import DataParallel
 from weft.run.zero.wrap import Zero
 
-TOUCHING = ("open", "write", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir")
+TOUCHING = ("open", "write", "fsync", "fdatasync", "mkdir", "rename", "replace", "unlink", "rmdir")
 
 
 class Model(nn.Module):

@@ -75,7 +75,7 @@ def replace(path: Path, data: bytes) -> None:
 
     All that was made in the folder before is durable before this is in its place,
     so the bytes may speak of other files. When it returns, the new file is there
-    for good. If it fails or is ended at any moment, the old or the new one is there.
+    for good. If it fails or is ended before, the old one or the new one is there.
     """
     fresh = path.with_name(path.name + NEW)
     fresh.unlink(missing_ok=True)  # of a replacement that was broken off
@@ -91,7 +91,7 @@ def durable(fd: int) -> None:
     if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, whose fsync leaves it in the drive's cache
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     else:
-        os.fsync(fd)
+        os.fdatasync(fd)  # all but the times of the file
 
 
 def sync(folder: Path) -> None:
