@@ -213,6 +213,20 @@ def test_a_new_store_leaves_alone_what_is_in_its_folder(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"manifest.json"} | others
 
 
+def test_a_flush_of_nothing_new_writes_nothing(tmp_path):
+    with Store(tmp_path) as store:
+        store.write("w", torch.ones(3))
+        store.flush()
+        before = (tmp_path / "manifest.json").stat().st_ino
+        kept = os.open(tmp_path / "manifest.json", os.O_RDONLY)  # or its number is used again
+        store.flush()
+        assert (tmp_path / "manifest.json").stat().st_ino == before
+        store.notes["step"] = 1
+        store.flush()
+        assert (tmp_path / "manifest.json").stat().st_ino != before
+        os.close(kept)
+
+
 def test_a_store_has_its_folder_alone(tmp_path):
     with Store(tmp_path), pytest.raises(ValueError, match="which another store has open"):
         Store(tmp_path)
