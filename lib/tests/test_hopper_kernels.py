@@ -20,11 +20,10 @@ import torch
 
 from weft.kernels import hopper
 from weft.kernels.gluon import interpreter
-from weft.kernels.gluon.interpreter import BarrierDeadlock, Fault
-from weft.kernels.hopper import backward as hopper_backward
+from weft.kernels.gluon.interpreter import BarrierDeadlock, Fault, words
+from weft.kernels.hopper import backward, forward, fp8, launch, v2_specialized, v4_overlapped
 from weft.kernels.hopper import dkdv as hopper_dkdv
 from weft.kernels.hopper import dq as hopper_dq
-from weft.kernels.hopper import fp8, launch, v2_specialized, v4_overlapped
 from weft.plan.hopper import KERNEL_TILES, KERNEL_TILES_FP8, Tile
 from weft.ref import hopper as twin
 from weft.ref.attention.exact import attention as reference
@@ -515,6 +514,27 @@ def test_rings_of_one_stage_are_enough_but_for_the_last_version(monkeypatch):
         hopper.attention(q, k, v)
 
 
+def test_the_next_piece_asks_for_keys_before_its_queries(monkeypatch):
+    """Whose place is free only when the last piece's output has left through it."""
+    q, k, v, do, _ = tensors(Case(200, 200, 1, 1, 128, False, HALF))
+    names, asked, load = {id(q): "Q", id(k): "K", id(v): "V"}, [], words.Words.tma_load
+
+    def told(self, desc, *rest, **pred):
+        asked.append(names.get(id(desc.base), "dO"))
+        load(self, desc, *rest, **pred)
+
+    monkeypatch.setattr(words.Words, "tma_load", told)
+    monkeypatch.setattr(launch, "BLOCKS", 1)  # two pieces of two tiles of keys
+    for version in ("specialized", "pingpong", "overlapped"):
+        asked.clear()
+        forward.forward(version, q, k, v, False, 0.1)
+        assert "".join(asked) == "KVQQKV" * 2
+    o, lse = forward.forward("overlapped", q, k, v, False, 0.1)
+    asked.clear()
+    backward.two_passes(q, k, v, o, lse, do, None, False, 0.1)
+    assert "KVQdOQdOKV" * 2 in "".join(asked)
+
+
 def nothing(*_, **__):
     pass
 
@@ -630,18 +650,18 @@ print("all is well")
 """
 ATTENTION = """
 # Its compiler takes minutes for each kernel, and longer for more buffers.
-here.KERNEL_TILES[64], here.hopper_backward.BACKWARD_TILES[64] = here.SMALL
+here.KERNEL_TILES[64], here.backward.BACKWARD_TILES[64] = here.SMALL
 case = here.Case({T}, {S}, 2, 1, 64, True, torch.bfloat16)
 arguments = here.tensors(case, {device!r})
 ours = here.answers(here.hopper.attention, *arguments, True)
 here.no_worse_than_plain(case, arguments, ours)
 """
-SMALL = Tile(64, 64), hopper_backward.BackwardTiles(64, 1, hopper_dkdv.dkdv, 128, 1)
+SMALL = Tile(64, 64), backward.BackwardTiles(64, 1, hopper_dkdv.dkdv, 128, 1)
 
 
 def test_kernels_are_right_in_the_small_tiles_that_the_sanitizer_gets(monkeypatch):
     monkeypatch.setitem(KERNEL_TILES, 64, SMALL[0])
-    monkeypatch.setitem(hopper_backward.BACKWARD_TILES, 64, SMALL[1])
+    monkeypatch.setitem(backward.BACKWARD_TILES, 64, SMALL[1])
     exec(
         ATTENTION.format(T=201, S=300, device="cpu"),
         {"here": sys.modules[__name__], "torch": torch},

@@ -23,6 +23,7 @@ from weft.kernels import Compiled, hopper
 from weft.kernels.code import digest, source
 from weft.kernels.code.loops import hot
 from weft.kernels.hopper.backward import BACKWARD_TILES
+from weft.kernels.hopper.forward import CONSUMERS
 from weft.plan.hopper import KERNEL_TILES, KERNEL_TILES_FP8
 from weft.plan.hopper.floor import Turn, alone, ceiling, clocks
 
@@ -137,7 +138,7 @@ def test_a_source_is_all_that_the_compiler_is_given():
     changed = [
         replace(one, signature=dict(one.signature) | {"T": "i64"}),
         replace(one, constexprs=dict(one.constexprs) | {"STAGES": 3}),
-        replace(one, constexprs=dict(one.constexprs) | {"CONSUME": hopper.CONSUMERS["pingpong"]}),
+        replace(one, constexprs=dict(one.constexprs) | {"CONSUMER": CONSUMERS["pingpong"]}),
         replace(one, options={"num_warps": 8}),
         *rest,
     ]
