@@ -324,12 +324,13 @@ def merge(o: Tensor, lse: Tensor, dtype: torch.dtype) -> Tensor:
 
 @triton.jit(do_not_specialize=["pieces"])
 def _merge(
-    p_parts, p_lse, p_o, pieces, V: tl.constexpr, PADDED_N: tl.constexpr, CHUNK: tl.constexpr
-):
+    p_parts, p_lse, p_o, pieces,
+    V: tl.constexpr, PADDED_N: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
     """One head of one sequence: the mean of its pieces by weight.
 
-    All log-sum-exps first, for their maximum and the sum of the weights; then the outputs of the
-    pieces, CHUNK at a time.
+    All log-sum-exps first, for their maximum and the sum of the weights; then the
+    outputs of the pieces, CHUNK at a time.
     """
     i_row = tl.program_id(0).to(tl.int64)
     o_v, o_all = tl.arange(0, padded(V)), tl.arange(0, PADDED_N)

@@ -259,7 +259,8 @@ def _update(x, o_all, m_all, step, p_scale, rates, OWN: tl.constexpr):
     b_gradient = tl.load(x.gradient + o_all, mask=m_all).to(tl.float32)
     b_gradient = b_gradient / tl.load(p_scale) + rates.decay * b_master
     b_mean += (1.0 - rates.beta1) * (b_gradient - b_mean)
-    b_square = rates.beta2 * b_square + (1.0 - rates.beta2) * b_gradient * b_gradient
+    b_new = (1.0 - rates.beta2) * b_gradient * b_gradient
+    b_square = rates.beta2 * b_square + b_new
     # 1 - beta^step in 64 bits: in 32, a thousandth would have four digits left
     rise1 = (1.0 - tl.exp2(step.to(tl.float64) * rates.fall1)).to(tl.float32)
     rise2 = (1.0 - tl.exp2(step.to(tl.float64) * rates.fall2)).to(tl.float32)
@@ -269,7 +270,8 @@ def _update(x, o_all, m_all, step, p_scale, rates, OWN: tl.constexpr):
     tl.store(x.square + o_all, b_square, mask=m_all)
     tl.store(x.master + o_all, b_master, mask=m_all)
     if not OWN:
-        tl.store(x.weight + o_all, b_master.to(x.weight.dtype.element_ty), mask=m_all)
+        b_weight = b_master.to(x.weight.dtype.element_ty)
+        tl.store(x.weight + o_all, b_weight, mask=m_all)
 
 
 # --- what a GPU is given --------------------------------------------------------------------------

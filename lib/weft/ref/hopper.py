@@ -137,10 +137,10 @@ def tiles(
 def stream(
     score: Callable[[slice], Tensor], value: Value, order: Sequence[slice]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Take in the tiles of keys in that order: output, largest score and sum of each row.
+    """Take in tiles of keys in that order: output, largest score and sum of a row.
 
-    The scores of the next tile are asked for before the values of this one, as the kernel
-    does to have work for the tensor cores while it takes the softmax.
+    The scores of the next tile are asked for before the values of this one, as the
+    kernel does to have work for the tensor cores while it takes the softmax.
     """
     b_p, b_top, b_sum, _ = softmax(score(order[0]), None, None)
     b_o = b_sum.new_zeros(())
@@ -196,10 +196,11 @@ def hide(b_s: Tensor, rows: slice, cols: slice, T: int, S: int, causal: bool) ->
 def eight_bit_matmul(
     a: Tensor, b: Tensor, bits: int | None = None, c: Tensor | None = None
 ) -> Tensor:
-    """a @ b + c of E4M3 a [..., M, K] and b [..., K, N], in fp32 or as the tensor core adds up.
+    """a @ b + c of E4M3 a [..., M, K], b [..., K, N], as a tensor core adds up.
 
-    With `bits`: DEEP products at a time are aligned with the largest of them and of what has been
-    summed so far, cut off (not rounded) behind that many bits, and added.
+    In fp32 without `bits`. With `bits`: DEEP products at a time are aligned with
+    the largest of them and of what has been summed so far, cut off (not rounded)
+    behind that many bits, and added.
     """
     a, b = a.float(), b.float()
     if bits is None:
@@ -211,7 +212,8 @@ def eight_bit_matmul(
         products = a[..., :, None, deep] * b.mT[..., None, :, deep]
         addends = torch.cat((products, total[..., None]), -1)
         exponent = torch.frexp(addends.abs().amax(-1, keepdim=True)).exponent
-        total = torch.ldexp(torch.ldexp(addends, bits - exponent).trunc(), exponent - bits).sum(-1)
+        aligned = torch.ldexp(addends, bits - exponent).trunc()
+        total = torch.ldexp(aligned, exponent - bits).sum(-1)
     return total
 
 

@@ -35,14 +35,15 @@ def forward(x: Problem) -> tuple[Tensor, Tensor]:
 
 @triton.jit
 def forward_kernel(
-    q, k, v, mask, o, lse, T, S, H, R, scale, K: tl.constexpr, V: tl.constexpr,
-    CAUSAL: tl.constexpr, TILE_Q: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
+    q, k, v, mask, o, lse, T, S, H, R, scale,
+    K: tl.constexpr, V: tl.constexpr, CAUSAL: tl.constexpr,
+    TILE_Q: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """One tile of O, and the log-sum-exp of its rows.
 
     1. Load a tile of Q, once. Row by row, O = 0, sum = 0, maximum = -inf.
     2. Stream the tiles of K and V past it that all rows see in full: no mask there.
-    3. Then those on the diagonal, under a mask or at the end of the keys, EDGE keys at a time.
+    3. Then those on the diagonal, under a mask or at the end, EDGE keys at a time.
     4. Divide O by the sum, once, and store it with maximum + log sum.
 
     R query heads share one head of k and v. `scale` has log2(e) folded in.
@@ -57,21 +58,22 @@ def forward_kernel(
     b_max = tl.full([TILE_Q], float("-inf"), tl.float32)
     b_sum = tl.zeros([TILE_Q], tl.float32)
     full, end = key_range(first, T, S, mask is not None, CAUSAL, TILE_Q, TILE_K)
-    # A loop that may be empty makes ptxas wait behind each and every wgmma; one that is guarded
-    # by a branch does not.
+    # A loop that may be empty makes ptxas wait behind each and every wgmma; one
+    # that is guarded by a branch does not.
     if full > 0:
         b_o, b_max, b_sum = forward_inner(
-            b_q, b_o, b_max, b_sum, k, v, mask, first, 0, full, T, S, scale, K, V, CAUSAL,
-            TILE_K, False,
+            b_q, b_o, b_max, b_sum, k, v, mask, first, 0, full, T, S, scale,
+            K, V, CAUSAL, TILE_K, False,
         )  # fmt: skip
     if end > full:
         b_o, b_max, b_sum = forward_inner(
-            b_q, b_o, b_max, b_sum, k, v, mask, first, full, end, T, S, scale, K, V, CAUSAL,
-            EDGE, True,
+            b_q, b_o, b_max, b_sum, k, v, mask, first, full, end, T, S, scale,
+            K, V, CAUSAL, EDGE, True,
         )  # fmt: skip
-    b_sum = tl.where(b_sum == 0.0, 1.0, b_sum)  # a row that sees nothing: O = 0, lse = -inf
+    b_sum = tl.where(b_sum == 0.0, 1.0, b_sum)  # for rows that see nothing: O = 0
     store_tile(head(o, i_b, i_h), i_q * TILE_Q, b_o / b_sum[:, None], o_row, T, V)
-    store_rows(head(lse, i_b, i_h), i_q * TILE_Q, (b_max + tl.log2(b_sum)) * LN2, o_row, T)
+    b_lse = (b_max + tl.log2(b_sum)) * LN2  # -inf where a row sees nothing
+    store_rows(head(lse, i_b, i_h), i_q * TILE_Q, b_lse, o_row, T)
 
 
 @triton.jit
@@ -80,20 +82,21 @@ def forward_inner(
     K: tl.constexpr, V: tl.constexpr, CAUSAL: tl.constexpr, TILE_K: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Take in the keys from `begin` to `end`; at an EDGE some pairs are not visible.
+    """Take in the keys from `begin` to `end`; at an EDGE some are not visible.
 
-    b_o and b_sum are relative to exp2(b_max), the largest score so far: when that grows, both are
-    rescaled. Nothing is divided until the end. Scores are in units of log 2.
+    b_o and b_sum are relative to exp2(b_max), the largest score so far: when that
+    grows, both are rescaled. Nothing is divided until the end. Scores are in units
+    of log 2.
     """
     o_k = tl.arange(0, TILE_K)
     for start in range(begin, end, TILE_K):
         b_k = load_tile(k, start, o_k, S, K, EDGE)
         b_s = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
         if EDGE:
-            o_q = first + tl.arange(0, b_q.shape[0])
-            m_visible = visible(mask, o_q[:, None], start + o_k[None, :], T, S, CAUSAL)
+            o_row = first + tl.arange(0, b_q.shape[0])[:, None]
+            m_visible = visible(mask, o_row, start + o_k[None, :], T, S, CAUSAL)
             b_s = tl.where(m_visible, b_s, float("-inf"))
-        # The maximum first, the scale then: s * scale - max is one instruction (FFMA).
+        # Maximum first, then scale: s * scale - max is one instruction (FFMA).
         b_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
         b_base = tl.where(b_new == float("-inf"), 0.0, b_new)  # -inf - -inf is NaN
         b_p = tl.exp2(b_s * scale - b_base[:, None])

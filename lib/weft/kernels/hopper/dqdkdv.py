@@ -224,8 +224,8 @@ def issue_scores(k_own, q_ring, count):
 def issue_dk_dq(b_dk, b_ds, k, shared, count, W: gl.constexpr):
     """Issue dK of a tile, from this warpgroup's dS, and its share of dQ, from both.
 
-    At width 128 warpgroup W makes 64 of dQ's columns from all keys, at width 64 all of them from
-    its own keys.
+    At width 128 warpgroup W makes 64 of dQ's columns from all keys, at width 64 all
+    of them from its own keys.
     """
     keys = shared.keys
     KEYS: gl.constexpr = b_ds.shape[0]
@@ -244,12 +244,12 @@ def issue_dk_dq(b_dk, b_ds, k, shared, count, W: gl.constexpr):
 
 @jit
 def dk_dq_and_scores(b_dk, b_ds, k, k_own, shared, count, W: gl.constexpr):
-    """Issue dK and dQ of a tile and the next tile's scores; under these dQ goes away."""
+    """Issue dK and dQ of a tile and the next tile's scores; store dQ under these."""
     dq = shared.dq
     b_dk, b_dq = issue_dk_dq(b_dk, b_ds, k, shared, count, W)
     b_s = issue_scores(k_own, shared.keys.q, count + 1)
     wait(dq.empty.index(W), (count & 1) ^ 1)
-    # The A operand b_ds is not among deps: carried through the wait it costs 32 instructions.
+    # b_ds, the A operand, is not among deps: that would cost 32 instructions.
     b_dk, b_dq = wgmma_wait(1, deps=(b_dk, b_dq))
     store_dq(b_dq, dq, W)
     release(shared.keys.q, count)

@@ -228,7 +228,7 @@ def ready_values(v, count):
 
 @jit
 def probabilities(b_p, LAYOUT: gl.constexpr):
-    """Probabilities in e4m3 as an A operand, keys in `KEY_ORDER`: nothing moves between threads."""
+    """Probabilities in e4m3 as an A operand, keys in `KEY_ORDER`: none moves."""
     ROWS: gl.constexpr = b_p.shape[0]
     KEYS: gl.constexpr = b_p.shape[1]
     b_a = b_p.reshape([ROWS, KEYS // 16, 2, 4, 2]).permute((0, 1, 3, 2, 4))

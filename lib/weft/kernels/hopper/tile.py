@@ -132,10 +132,10 @@ def begin(
 
 @jit
 def softmax(b_s, b_max, b_sum, scale, LIFT: gl.constexpr = 0):
-    """Take in a tile: its probabilities, the new maximum and sum, and by what older ones shrink.
+    """Take in a tile: probabilities, new maximum and sum, and older sums' factor.
 
-    Probabilities and sums are times 2^LIFT. A row that has seen nothing yet keeps -inf and is
-    compared with 0, for -inf less -inf is NaN.
+    Probabilities and sums are times 2^LIFT. A row that has seen nothing yet keeps
+    -inf and is compared with 0, for -inf less -inf is NaN.
     """
     b_new = gl.maximum(b_max, gl.max(b_s, 1) * scale)
     b_ref = gl.where(b_new == float("-inf"), 0.0, b_new)

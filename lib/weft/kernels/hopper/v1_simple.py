@@ -98,7 +98,7 @@ def simple(
 
 @jit
 def load(k_desc, v_desc, k_ring, v_ring, item, i, R):
-    """Start the copies of the i-th tile of keys and values from the right, if there is one."""
+    """Start to copy the i-th tile of keys and values from the right, if any."""
     TILE_K: gl.constexpr = k_desc.block_type.shape[1]
     stage = stage_of(k_ring, i)
     more = i < item.tiles

@@ -118,10 +118,10 @@ def warpgroup(
 
 @jit
 def producer(descs, shared, lengths, CAUSAL: gl.constexpr):
-    """The loader: of each piece of work the first K and V, then Q, then the other tiles.
+    """The loader: of each piece of work the first K and V, then Q, then the rest.
 
-    The stages of K and V are empty before the last piece's O has left through Q's place, so
-    whoever asks for Q first makes the next keys wait for nothing.
+    The stages of K and V are empty before the last piece's O has left through Q's
+    place, so whoever asks for Q first makes the next keys wait for nothing.
     """
     q_desc, k_desc, v_desc = descs
     q, k, v, turns = shared
@@ -176,12 +176,14 @@ def consumer(out, shared, lengths, CAUSAL: gl.constexpr, W: gl.constexpr):
     O_LAYOUT: gl.constexpr = scores(4, q.buf.shape[4])
     count = 0
     for n in range(work_count(lengths.p_work)):
-        item, b_o, b_max, b_sum, o_last = begin_item(q, k, lengths, n, CAUSAL, 16, W)
+        begun = begin_item(q, k, lengths, n, CAUSAL, 16, W)
+        item, b_o, b_max, b_sum, o_last = begun
         b_s = gl.zeros([ROWS, TILE_K], gl.float32, S_LAYOUT)
         wait(q.full.index(W), n & 1)
         for j in range(item.tiles):
             b_k = ready(k, count)
-            b_s = wgmma(tile(q, W), b_k.permute((1, 0)), b_s, use_acc=False, is_async=True)
+            b_kt = b_k.permute((1, 0))
+            b_s = wgmma(tile(q, W), b_kt, b_s, use_acc=False, is_async=True)
             b_s = wgmma_wait(0, deps=(b_s,))
             release(k, count)
             if item.tiles - 1 - j >= item.full:

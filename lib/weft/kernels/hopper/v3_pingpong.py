@@ -25,7 +25,7 @@ def wait_turn(turns, turn, W: gl.constexpr):
 
 @jit
 def pass_turn(turns, W: gl.constexpr):
-    """The next warpgroup's turn: all warps of this one have issued their products."""
+    """The next warpgroup's turn: all warps of this one have issued theirs."""
     NEXT: gl.constexpr = (W + 1) % turns.shape[0]
     arrive(turns.index(NEXT))
 

@@ -84,17 +84,18 @@ def pair(
     b_o, b_p, b_max, b_sum, o_last, shared, count, turn, i_k, scale,
     MASKED: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
-    """Issue the scores of tile count + 1 and the values of tile count; softmax; rescale.
+    """Issue scores of tile count + 1 and values of tile count; softmax; rescale.
 
-    b_p are the probabilities of tile count, packed two to a register. Tile count + 1 of the keys
-    has been waited for.
+    b_p are the probabilities of tile count, packed two to a register. Tile count +
+    1 of the keys has been waited for.
     """
     q, k, v, turns = shared
     ROWS: gl.constexpr = q.buf.shape[2]
     TILE_K: gl.constexpr = k.buf.shape[2]
     S_LAYOUT: gl.constexpr = scores(4, TILE_K)
     O_LAYOUT: gl.constexpr = scores(4, q.buf.shape[4])
-    b_a = gl.convert_layout(unpack(b_p, v.buf.dtype, S_LAYOUT), register_a(O_LAYOUT))
+    b_a = unpack(b_p, v.buf.dtype, S_LAYOUT)
+    b_a = gl.convert_layout(b_a, register_a(O_LAYOUT))
     b_s = gl.zeros([ROWS, TILE_K], gl.float32, S_LAYOUT)
     b_k = tile(k, count + 1)
     wait_turn(turns, turn, W)
@@ -102,13 +103,14 @@ def pair(
     b_v = ready(v, count)
     b_o = wgmma(b_a, b_v, b_o, is_async=True)
     pass_turn(turns, W)
-    b_s = wgmma_wait(1, deps=(b_s,))  # one is left: the values are multiplied during the softmax
+    b_s = wgmma_wait(1, deps=(b_s,))  # one is left: values, during the softmax
     release(k, count + 1)
     if MASKED:
         b_s = mask(b_s, o_last, i_k, S_LAYOUT)
     b_p, b_max, b_sum, b_shrink = softmax(b_s, b_max, b_sum, scale)
-    # This wait could stand at the head of the next turn. Here it is a branch, and the assembler,
-    # which moves a wait for products up to where nothing needs it later, does not cross one.
+    # This wait could stand at the head of the next turn. Here it is a branch, and
+    # the assembler, which moves a wait for products up to where nothing needs it
+    # later, does not cross one.
     wait_full(k, count + 2, i_k > 0)
     # b_a too: the product reads it from registers until it is done.
     b_o, b_a = wgmma_wait(0, deps=(b_o, b_a))

@@ -305,7 +305,8 @@ def halving_doubling_all_reduce(n: int) -> Steps:
         for bit in reversed(_distances(m))
     ]
     if n > m:
-        steps.insert(0, [Send(r, r - m, c, True) for r in range(m, n) for c in range(m)])
+        extra = [(r, c) for r in range(m, n) for c in range(m)]
+        steps.insert(0, [Send(r, r - m, c, True) for r, c in extra])
     return Steps("all_reduce", n, m, steps + _back(steps, reduce=False))
 
 

@@ -46,13 +46,18 @@ def by_keys(T: int, S: int, rows: int, keys: int, causal: bool) -> tuple[range, 
 
 
 def in_groups(
-    heads: int, together: int, tiles: Sequence[int], costs: Sequence[float], blocks: int
+    heads: int,
+    together: int,
+    tiles: Sequence[int],
+    costs: Sequence[float],
+    blocks: int,
 ) -> Hands:
-    """The pieces of each block, in groups of `together` heads, whose tensors fit the L2 cache.
+    """The pieces of each block, in groups of heads whose tensors fit the L2 cache.
 
-    One group is dealt; the others are like it, so they get the same hands, the heaviest hand the
-    block that has done least so far. If hands differ by at most x, what the blocks have done
-    never differs by more either. Where each piece has a block to itself, block i gets the i-th.
+    A group is `together` heads. One is dealt; the others are like it, so they get
+    the same hands, the heaviest hand the block that has done least so far. If hands
+    differ by at most x, what the blocks have done never differs by more either.
+    Where each piece has a block to itself, block i gets the i-th.
 
     >>> in_groups(heads=3, together=1, tiles=(1, 0), costs=[1, 3], blocks=2)
     [[1, 2, 5], [0, 3, 4]]
@@ -60,16 +65,15 @@ def in_groups(
     blocks = whole("blocks", blocks)
     if len(set(costs)) == 1 or heads * len(costs) <= blocks:
         return in_turn(order(heads, together, tiles), blocks)
-    dealt: dict[
-        int, list[tuple[float, list[int]]]
-    ] = {}  # heads of a group -> hands, heaviest first
+    dealt = {}  # heads of a group -> hands with their weights, the heaviest first
     hands: Hands = [[] for _ in range(blocks)]
     done = [0.0] * blocks
     for first in range(0, heads, together):
         size = min(together, heads - first)
         if size not in dealt:
             group = deal(order(size, size, tiles), costs, blocks)
-            dealt[size] = sorted(zip(loads(group, costs), group, strict=True), reverse=True)
+            weighed = zip(loads(group, costs), group, strict=True)
+            dealt[size] = sorted(weighed, reverse=True)
         laziest = sorted(range(blocks), key=done.__getitem__)
         shift = first * len(costs)
         for block, (weight, hand) in zip(laziest, dealt[size], strict=True):

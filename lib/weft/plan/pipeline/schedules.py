@@ -42,9 +42,9 @@ def _weave(
 ) -> tuple[Action, ...]:
     """Run `ahead` forwards, then alternate forward and backward, then drain.
 
-    With `defer`, each backward is split: B runs in its place and W is deferred until
-    more than `defer` of them are. While draining one W follows each B, and what is
-    still deferred comes last.
+    With `defer`, each backward is split: B runs in its place and W is deferred
+    until more than `defer` of them are. While draining one W follows each B, and
+    what is still deferred comes last.
     """
     ahead = min(ahead, len(forwards))
     row, deferred = list(forwards[:ahead]), deque()

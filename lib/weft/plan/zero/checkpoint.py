@@ -61,9 +61,9 @@ def written(held: Sequence[Mapping[str, range]], numels: Mapping[str, int]) -> t
 
 
 def sources(wanted: range, parts: Sequence[range]) -> tuple[tuple[int, range], ...]:
-    """Where the wanted elements of a tensor come from: which of its parts, and which elements.
+    """Where the wanted elements of a tensor come from: part by part, which of them.
 
-    `parts` are what the files have of the tensor. ValueError if some elements are in none.
+    `parts` are what the files have of it. ValueError if some elements are in none.
 
     >>> sources(range(2, 7), [range(0, 4), range(4, 6), range(6, 11)])
     ((0, range(2, 4)), (1, range(4, 6)), (2, range(6, 7)))
@@ -75,5 +75,6 @@ def sources(wanted: range, parts: Sequence[range]) -> tuple[tuple[int, range], .
             found.append((i, elements))
             done = elements.stop
     if done != wanted.stop:
-        raise ValueError(f"parts has no element {done}, must have {wanted.start}:{wanted.stop}")
+        whole = f"{wanted.start}:{wanted.stop}"
+        raise ValueError(f"parts has no element {done}, must have {whole}")
     return tuple(found)

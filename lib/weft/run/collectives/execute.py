@@ -81,9 +81,10 @@ def _exchange(
     held: MutableMapping[int, Tensor],
     group: dist.ProcessGroup,
 ) -> list[Tensor]:
-    """Send and receive all at once, wait for all, and return the received tensors in order.
+    """Send and receive all at once; return the received tensors in order.
 
-    A chunk that is copied is received in place, unless what is there is still being sent.
+    A chunk that is copied is received in place, unless what is there is still being
+    sent.
     """
     busy = {send.chunk for send in going}
     came = []

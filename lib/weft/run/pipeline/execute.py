@@ -119,7 +119,7 @@ class Pipeline:
         return mean.to(self.world.device, self._loss_dtypes[form]), timeline
 
     def _play(self, row: Sequence[Action]) -> None:
-        """Do all that a row says, in its order: compute, send, and start to receive."""
+        """Do all that a row says, in order: compute, send, start to receive."""
         at = 0
         while at < len(row):
             action = row[at]
@@ -136,7 +136,7 @@ class Pipeline:
             at += 1
 
     def _compute(self, action: Action) -> None:
-        """Run one F, B, W or BW between two stamps of the clock, and keep what it made."""
+        """Run one F, B, W or BW between two clock stamps; keep what it made."""
         kind, microbatch, stage = action
         source = action.source(self.plan.stages)
         tensor = arrival = None
@@ -179,7 +179,7 @@ class Pipeline:
         microbatch: int,
         grad: Tensor | None,
     ) -> Tensor | None:
-        """B or BW: the gradient of the stage's input. That of each loss is 1 / m, for the mean."""
+        """B or BW: the gradient of the stage's input; of each loss it is 1 / m."""
         entry, y = self._alive.pop((stage, microbatch))
         if grad is None:
             if self._seed is None:

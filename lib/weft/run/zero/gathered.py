@@ -79,8 +79,8 @@ class Zero3(Zero2):
 
     # --- weights that come and go -----------------------------------------------------------------
 
-    def unshard(self, unit: ShardedModule, following: ShardedModule | None = None) -> None:
-        """Wait until a unit's weights are there; begin to gather those of the one that follows."""
+    def unshard(self, unit: ShardedModule, after: ShardedModule | None = None) -> None:
+        """Wait for a unit's weights; begin to gather those of the one after it."""
         if not unit.here:
             for other in self.buckets:
                 if other.coming is not None and other is not unit:
@@ -89,8 +89,8 @@ class Zero3(Zero2):
             unit.coming.result()
             unit.point_parameters(unit.weight_views)
             unit.here, unit.coming = True, None
-        if following is not None and not following.here:
-            self._fetch(following)
+        if after is not None and not after.here:
+            self._fetch(after)
 
     def _fetch(self, unit: ShardedModule) -> None:
         if unit.coming is None:

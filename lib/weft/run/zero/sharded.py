@@ -97,7 +97,7 @@ class DataParallel:
         return range(numel)
 
     def reduce(self, bucket: Bucket) -> None:
-        """Sum the row of gradients over ranks, each of which has added 1 / n of its own."""
+        """Sum the row of gradients over ranks, which each added 1 / n of theirs."""
         self.comm.ring("all_reduce", bucket.gradients)
         bucket.mean = bucket.gradients
 
@@ -272,7 +272,7 @@ class Zero1(DataParallel):
         bucket.mean = bucket.part(bucket.gradients)
 
     def resume_sum(self, bucket: Bucket) -> None:
-        """Zero all but the share's mean: the next sum over ranks has each share's once."""
+        """Zero all but the share's mean: the next sum has each share's once."""
         if bucket.mean is not None:
             bucket.gradients[: bucket.kept.start] = 0
             bucket.gradients[bucket.kept.stop :] = 0
@@ -287,8 +287,8 @@ class Zero1(DataParallel):
 class Zero2(Zero1):
     """Stage 2: a rank keeps the gradients of its share alone, and frees the row.
 
-    So every microbatch is averaged, even within `no_sync`, and the share's means are
-    added up. Two rows are there at a time, one being filled and one sent.
+    So every microbatch is averaged, even within `no_sync`, and the share's means
+    are added up. Two rows are there at a time, one being filled and one sent.
     """
 
     stage = 2
@@ -299,7 +299,8 @@ class Zero2(Zero1):
     def reduce(self, bucket: Bucket) -> None:
         before = bucket.mean
         super().reduce(bucket)
-        bucket.mean = bucket.mean.clone() if before is None else before.add_(bucket.mean)
+        mean = bucket.mean
+        bucket.mean = mean.clone() if before is None else before.add_(mean)
         bucket.free_row()
 
     def resume_sum(self, bucket: Bucket) -> None:
