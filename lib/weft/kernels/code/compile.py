@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 
 from weft.kernels.code import store
+from weft.kernels.code.compiled import Compiled, Pass
 from weft.kernels.code.digest import digest
-from weft.kernels.code.passes import Compiled, Pass
 
 TARGETS = {"sm_80": 80, "sm_90": 90, "sm_100": 100}  # A100, H100 and H200, B200
 SECONDS = 600  # for all passes of one face

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from weft.kernels.code.passes import Pass
+from weft.kernels.code.compiled import Pass
 
 
 def source(one: Pass) -> int:

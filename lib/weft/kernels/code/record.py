@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from weft.kernels.code.passes import Pass
+from weft.kernels.code.compiled import Pass
 
 
 class Recording(NamedTuple):

@@ -244,7 +244,7 @@ def issue_dk_dq(b_dk, b_ds, k, shared, count, W: gl.constexpr):
 
 @jit
 def dk_dq_and_scores(b_dk, b_ds, k, k_own, shared, count, W: gl.constexpr):
-    """Issue dK and dQ of a tile and the next tile's scores; store dQ under these."""
+    """Issue dK and dQ of a tile and the next tile's scores; store dQ meanwhile."""
     dq = shared.dq
     b_dk, b_dq = issue_dk_dq(b_dk, b_ds, k, shared, count, W)
     b_s = issue_scores(k_own, shared.keys.q, count + 1)

@@ -6,7 +6,7 @@ from weft.plan.pipeline.search.task import SearchTask
 
 
 def least(task: SearchTask) -> float:
-    """A lower bound on the paper's cost: a rank's first start to its last end, at most.
+    """A lower bound on the paper's cost: the longest first start to last end.
 
     Rank i works from its first forward until its last weight gradient. In between,
     its first microbatch has to travel down to some rank j, j has to come to its
