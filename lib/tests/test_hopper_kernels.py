@@ -514,6 +514,14 @@ def test_rings_of_one_stage_are_enough_but_for_the_last_version(monkeypatch):
         hopper.attention(q, k, v)
 
 
+def test_the_pass_for_dq_needs_rings_of_two_stages_for_the_same_reason(monkeypatch):
+    one = backward.BACKWARD_TILES[64]._replace(dq_stages=1)
+    monkeypatch.setitem(backward.BACKWARD_TILES, 64, one)
+    arguments = tensors(Case(70, 300, 1, 1, 64, False, HALF))
+    with pytest.raises(BarrierDeadlock, match=r"for phase 1 of k\.full\[0\]"):
+        answers(hopper.attention, *arguments, False)
+
+
 def test_the_next_piece_asks_for_keys_before_its_queries(monkeypatch):
     """Whose place is free only when the last piece's output has left through it."""
     q, k, v, do, _ = tensors(Case(200, 200, 1, 1, 128, False, HALF))
@@ -656,7 +664,7 @@ arguments = here.tensors(case, {device!r})
 ours = here.answers(here.hopper.attention, *arguments, True)
 here.no_worse_than_plain(case, arguments, ours)
 """
-SMALL = Tile(64, 64), backward.BackwardTiles(64, 1, hopper_dkdv.dkdv, 128, 1)
+SMALL = Tile(64, 64), backward.BackwardTiles(64, 2, hopper_dkdv.dkdv, 128, 1)
 
 
 def test_kernels_are_right_in_the_small_tiles_that_the_sanitizer_gets(monkeypatch):

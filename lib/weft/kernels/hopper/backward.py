@@ -24,7 +24,7 @@ class BackwardTiles(NamedTuple):
     """
 
     dq_keys: int
-    dq_stages: int
+    dq_stages: int  # two at least
     dkdv: Callable
     dkdv_keys: int
     dkdv_stages: int = 2

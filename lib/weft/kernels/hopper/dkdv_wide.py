@@ -6,7 +6,8 @@ five products where `dkdv` needs four.
 
 Barriers: those of `dkdv`, but for one pair of tiles: loaded[0] is waited for by both
 warpgroups, and made[0] takes an arrival from each. dK is put where V lay, which only its own
-warpgroup reads, and dV has a place to itself.
+warpgroup reads, and dV has a place to itself. Q's ring must have two stages: whoever makes dK waits
+for a tile before it releases the last.
 """
 
 from weft.kernels.gluon import (  # fmt: skip

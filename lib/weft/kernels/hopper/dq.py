@@ -4,6 +4,7 @@ dQ = scale * dS K, where dS = P * (dP - delta), P is made again from Q, K and th
 dP = dO V^T. Every row of dQ is one warpgroup's, summed in one order: the same bits every time.
 
 Barriers: those of `v2_specialized`, where "Q" is now Q and dO, which arrive together. No turns.
+A ring must have two stages: a tile of keys is waited for before the last one is released.
 """
 
 from typing import NamedTuple
