@@ -79,7 +79,7 @@ class Zero3(Zero2):
 
     # --- weights that come and go -----------------------------------------------------------------
 
-    def unshard(self, unit: ShardedModule, after: ShardedModule | None = None) -> None:
+    def unshard(self, unit: ShardedModule, after: ShardedModule | None) -> None:
         """Wait for a unit's weights; begin to gather those of the one after it."""
         if not unit.here:
             for other in self.buckets:
@@ -117,7 +117,7 @@ class Zero3(Zero2):
     def before_forward(self, unit: ShardedModule, module: nn.Module, inputs: Any) -> None:
         """Have its weights, and the next's; those not where it is computed again."""
         if self._running or module is self.module:
-            self.unshard(unit)
+            self.unshard(unit, None)
         else:
             self._order.append(unit)
             self.unshard(unit, self._next.get(unit))
@@ -154,11 +154,11 @@ class Zero3(Zero2):
     def close(self) -> None:
         super().close()
         for unit in self.buckets:
-            self.unshard(unit)
+            self.unshard(unit, None)
 
     @contextmanager
     def whole(self, bucket: ShardedModule) -> Iterator[None]:
-        self.unshard(bucket)
+        self.unshard(bucket, None)
         try:
             yield
         finally:
