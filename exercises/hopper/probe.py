@@ -102,7 +102,7 @@ def target(policy, n, tile):
 # --- a ring of buffers, in the grader's process ---------------------------------------------------
 
 
-class Ring:
+class BufferRing:
     """Slots and barriers, and rows that a die lets go on; AssertionError where data are lost."""
 
     def __init__(self, case, rows, n, stages, consumers):

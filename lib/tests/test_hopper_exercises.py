@@ -42,7 +42,7 @@ class TestHopper(Exercises):
         assert probe.Number.done == 10
         assert probe.product([1.0, 2.0, 3.0, 5.0]) == pytest.approx([5.5, -1.5, -2.5, 0.5])
         good = [[("empty", 0, 1), ("load", 0, 0)], [("full", 0, 0), ("read", 0, 0), ("free", 0, 0)]]
-        probe.Ring("good", good, 1, 1, 1).run(0).finished()
+        probe.BufferRing("good", good, 1, 1, 1).run(0).finished()
         for row, says in (
             ([("read", 0, 0), ("free", 0, 0)], "reads tile 0 in slot 0, which holds"),
             ([("full", 0, 0), ("free", 0, 0), ("read", 0, 0)], "after it has freed it"),
@@ -51,4 +51,4 @@ class TestHopper(Exercises):
             ([("load", 0, 0)], "a kind of full, read, free"),
         ):
             with pytest.raises(AssertionError, match=says):
-                probe.Ring("bad", [good[0], row], 1, 1, 1).run(0).finished()
+                probe.BufferRing("bad", [good[0], row], 1, 1, 1).run(0).finished()

@@ -126,7 +126,7 @@ def check_ring(answers, probe, consumers, rings=RINGS, seeds=range(8)):
         case = f"ring(n={n}, stages={stages}, consumers={consumers})"
         rows = answers.ring(n, stages, consumers)
         for seed in seeds:
-            probe.Ring(case, rows, n, stages, consumers).run(seed).finished()
+            probe.BufferRing(case, rows, n, stages, consumers).run(seed).finished()
 
 
 @pytest.mark.points(
@@ -158,7 +158,7 @@ def test_ring_depth(answers, probe):
     """Ring: the producer fills all slots while nobody reads."""
     for n, stages in RINGS:
         case = f"ring(n={n}, stages={stages}, consumers=2)"
-        ring = probe.Ring(case, answers.ring(n, stages, 2), n, stages, 2).run(0, moving=[0])
+        ring = probe.BufferRing(case, answers.ring(n, stages, 2), n, stages, 2).run(0, moving=[0])
         filled = sum(tile is not None for tile in ring.tile)
         expect(f"{case}: slots filled before anything is read", filled, min(n, stages))
 

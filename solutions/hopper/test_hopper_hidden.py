@@ -40,8 +40,8 @@ def test_ring_any(answers, probe, n, stages, consumers, seed):
     """Ring: any number of tiles, slots and consumers, in any order of events, and all slots."""
     case = f"ring(n={n}, stages={stages}, consumers={consumers})"
     rows = answers.ring(n, stages, consumers)
-    probe.Ring(case, rows, n, stages, consumers).run(seed).finished()
-    alone = probe.Ring(case, rows, n, stages, consumers).run(seed, moving=[0])
+    probe.BufferRing(case, rows, n, stages, consumers).run(seed).finished()
+    alone = probe.BufferRing(case, rows, n, stages, consumers).run(seed, moving=[0])
     filled = sum(tile is not None for tile in alone.tile)
     expect(f"{case}: slots filled before anything is read", filled, min(n, stages))
 
