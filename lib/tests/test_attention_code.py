@@ -19,7 +19,7 @@ ALL = STREAMS | {"delta"}
 PRODUCT = {"sm_80": "mma.sync", "sm_90": "wgmma.mma_async", "sm_100": "tcgen05.mma"}
 WAIT = re.compile(r"cp\.async\.wait_group\s+(\d+)")
 # Bytes that the older assembler spills: in dkdv, and in FlashAttention-1 on an A100.
-SPILLED, SPILLED_FA1 = (0, 0) if triton.__version__ >= "3.7" else (24, 72)
+SPILLED, SPILLED_FA1 = (0, 0) if triton.__version__ >= "3.7" else (8, 72)
 SHARED = {"sm_80": 163, "sm_90": 227, "sm_100": 227}  # KiB that a block can have
 
 

@@ -76,7 +76,8 @@ def fa1_kernel(
     4. On to the next tile of keys.
     """
     i_h, i_b = (tl.program_id(0) % H).to(tl.int64), (tl.program_id(0) // H).to(tl.int64)
-    q, mask = head(q, i_b, i_h), head_mask(mask, i_b, i_h)
+    mask = head_mask(mask, i_b, i_h)
+    q = head(q, i_b, i_h)
     k, v = head(k, i_b, i_h // R), head(v, i_b, i_h // R)
     o, top, total = head(o, i_b, i_h), head(top, i_b, i_h), head(total, i_b, i_h)
     initialize(o, top, total, T, V, TILE_Q)
