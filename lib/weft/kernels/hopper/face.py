@@ -34,10 +34,6 @@ def attention(
     the head width, of keys and of values, is 64, 128 or 256. What the copy engine cannot address is
     copied first. Results are the same bits every time. On CPU tensors the kernels are interpreted.
 
-    With causal=True a value that is not finite also reaches queries that do not look at it, if it
-    lies in one of the tiles on the diagonal: there its weight is 0, and 0 * NaN is NaN. Gradients
-    in such a tile are NaN likewise.
-
     q [B, T, H, K], k and v [B, S, G, K] give o [B, T, H, K], and with `lse` also the natural
     log-sum-exp, [B, T, H] fp32. ValueError names an argument that does not fit.
     Shah et al. 2024, algorithms 1 and 2.
