@@ -24,6 +24,7 @@ endif
 PYTEST := $(PY) -m pytest -c lib/pyproject.toml --rootdir . -o junit_family=xunit1
 # Three workers on two cores, for a third of the time they wait; who is done takes from the others.
 WORKERS := -n 3 --dist worksteal
+BY_FILE := -n 3 --dist loadfile # a lab's cells stay together
 TESTS := lib/tests lib/weft --doctest-modules
 GPU_TESTS = $$(grep -l 'mark[.]gpu' lib/tests/test_*.py)
 GPU_WORKERS = $$($(PY) -c 'import xdist; print("-n 4")' 2>/dev/null)
@@ -88,8 +89,8 @@ TOPIC_LABS := $(wildcard notebooks/$(TOPIC).ipynb)
 
 test: setup
 	@[ -n "$(TOPIC_TESTS)" ] || { echo "make test: nothing is called $(TOPIC)" >&2; exit 2; }
-	$(PYTEST) $(WORKERS) -m "not alone" $(TOPIC_TESTS) --doctest-modules \
-	    $(if $(TOPIC_LABS),$(TOPIC_LABS) $(wordlist 2,9,$(LABS)))
+	$(PYTEST) $(WORKERS) -m "not alone" $(TOPIC_TESTS) --doctest-modules
+	$(if $(TOPIC_LABS),$(PYTEST) $(TOPIC_LABS) $(wordlist 2,9,$(LABS)))
 	$(PYTEST) -m alone $(filter lib/tests/%,$(TOPIC_TESTS)) $(OR_NONE)
 else
 test: setup ## every test there is (TOPIC=zero: those of one topic)
@@ -100,7 +101,8 @@ endif
 
 # One worker builds the book (book_site.py) while the others go on.
 test-all: check browser
-	$(PYTEST) $(WORKERS) -m "not alone" --junit-xml $(REPORTS)/most.xml $(TESTS) $(LABS)
+	$(PYTEST) $(WORKERS) -m "not alone" --junit-xml $(REPORTS)/most.xml $(TESTS)
+	$(PYTEST) $(BY_FILE) --junit-xml $(REPORTS)/labs.xml $(LABS)
 	$(PYTEST) -m alone --junit-xml $(REPORTS)/alone.xml lib/tests $(OR_NONE)
 
 # What a topic thinks, draws, searches for and asks in its page-tier exercises needs no torch.
@@ -116,7 +118,7 @@ test-lib: setup ## unit, property, doctest and multi-process tests, exercises an
 	$(PYTEST) -m alone lib/tests $(OR_NONE)
 
 test-notebooks: setup ## every cell of every notebook, outputs compared
-	$(PYTEST) $(WORKERS) $(LABS)
+	$(PYTEST) $(BY_FILE) $(LABS)
 
 test-book: setup book browser ## links, and the pages in a browser
 	$(PYTEST) $(WORKERS) $(BOOK_TESTS)
