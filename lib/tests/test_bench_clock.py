@@ -87,7 +87,8 @@ def test_all_ranks_are_timed_from_the_first_start_to_the_last_end():
 
     first, second = launch(work, 2)
     assert first == second and len(first) == 2
-    assert min(first) >= 0.5 and median(first) < 2
+    apart = 0.1  # more than the two leave the barrier apart; each for itself takes 0.2
+    assert min(first) >= 0.5 - apart and median(first) < 2
 
 
 def test_a_graph_of_a_processor_is_its_calls_in_a_row():
