@@ -114,8 +114,9 @@ def test_beside_a_gpu_the_processors_records_are_asked_for_by_name():
         return [job.name for job in chosen(words, *how)]
 
     assert names(["hopper"], (), "cpu") == ["hopper-rmse"] != names(["hopper"], (), "cuda")[-1:]
-    assert names(["zero"], (), "cuda") == ["zero-step", "zero-peak"]
-    assert names(["zero"], (), "cpu") == ["zero-step", "zero-peak", "zero-bytes"]
+    timed = ["zero-step", "zero-peak", "zero-gpt2-step", "zero-gpt2-peak"]
+    assert names(["zero"], (), "cuda") == timed
+    assert names(["zero"], (), "cpu") == [*timed, "zero-bytes"]
     assert names(["pipeline"], (), "cuda") == names(["pipeline"], (), "cpu")
     assert names(["hopper"], ["hopper-rmse"], "cuda") == ["hopper-rmse"]
 

@@ -1,13 +1,15 @@
 """ZeRO's steps and memory beside torch's own: DDP, ZeroRedundancyOptimizer, FSDP2.
 
-The same small decoder is trained from the same weights on the same bytes, ours and theirs turn
-about in one run, each with its own defaults. Their losses have to be equal before any time
-counts. Without a GPU there are two ranks with one thread each; with GPUs one rank on each.
+The same model, this book's decoder or GPT-2 as Hugging Face writes it, is trained from the same
+weights on the same tokens, ours and theirs turn about in one run, each with its own defaults.
+Their losses have to be equal before any time counts. Without a GPU there are two ranks with one
+thread each, or three for GPT-2 as well; with GPUs one rank on each.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 
 from weft.bench.clock import AllRanks, Call
 from weft.bench.jobs import BOTH, BenchJob, BenchRun, Found
-from weft.bench.record import pairs
+from weft.bench.record import Measurement, pairs
 from weft.meter import live
 from weft.nn.transformer import Config, loss, stages
 from weft.run.world import World, launch
@@ -27,64 +29,136 @@ PEERS = {0: "DDP", 1: "ZeroRedundancyOptimizer", 2: "ZeroRedundancyOptimizer", 3
 ADAMW = partial(torch.optim.AdamW, lr=1e-3, fused=True)
 
 
-class DecoderSizes(NamedTuple):
-    """What is run: the model, sequences for each rank, and how many steps in a launch."""
+class Trained(NamedTuple):
+    """A model to train: what makes it, its blocks, the loss of tokens, and its name in a title."""
 
-    config: Config = Config(layers=6, width=256, heads=4, seq=64)
+    make: Callable[[], nn.Module]
+    blocks: Callable[[nn.Module], Iterable[nn.Module]]
+    loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
+    vocab: int
+    name: str
+
+
+class StepSizes(NamedTuple):
+    """What is run: the model, this rank's tokens, how often, and launches of how many ranks."""
+
+    model: Trained
     batch: int = 4
+    seq: int = 64
     warmup: int = 2
     repeats: int = 10
+    ranks: tuple[int, ...] = (2,)
+    launches: int = 4
 
 
-FULL = DecoderSizes()
+def decoder(config: Config) -> Trained:
+    """This book's own decoder, whose blocks are in a row."""
+
+    def make() -> nn.Module:
+        (model,) = stages(config, 1)
+        return model
+
+    def of(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
+        return loss(model(tokens), targets)
+
+    name = f"{config.layers} blocks of width {config.width}"
+    return Trained(make, lambda model: model.children(), of, config.vocab, name)
 
 
-def steps(run: BenchRun, sizes: DecoderSizes = FULL, launches: int = 4) -> Found:
+def gpt2(**config: int) -> Trained:
+    """Hugging Face's GPT-2 of 124 million, or as `config` has it; no dropout, so losses compare."""
+    if find_spec("transformers") is None:
+        raise ValueError("this needs Hugging Face's transformers, which is not installed")
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    never = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False}
+    no_tokens = {"bos_token_id": None, "eos_token_id": None}
+    found = GPT2Config(**never, **no_tokens, **config)
+
+    def of(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
+        return loss(model(tokens).logits, targets)
+
+    name = f"GPT-2, {found.n_layer} blocks of width {found.n_embd}, by Hugging Face"
+    return Trained(
+        partial(GPT2LMHeadModel, found),
+        lambda model: model.transformer.h,
+        of,
+        found.vocab_size,
+        name,
+    )
+
+
+def small() -> StepSizes:
+    """The book's decoder on two ranks."""
+    return StepSizes(decoder(Config(layers=6, width=256, heads=4, seq=64)))
+
+
+def published() -> StepSizes:
+    """GPT-2 of 124 million, one sequence for each of two ranks, and of three."""
+    return StepSizes(gpt2(), batch=1, warmup=1, repeats=5, ranks=(2, 3), launches=2)
+
+
+def steps(run: BenchRun, sizes: Callable[[], StepSizes]) -> Found:
     """Seconds of a step of each stage, ours and torch's."""
-    ranks = _ranks(run)
-    found = [
-        launch(_all, ranks, _times, sizes, timeout=1800)[0]
-        for _ in run.each(range(launches), "steps, ours and torch's, launch {}")
-    ]
-    return f"A training step, ours and torch's: {_what(sizes, ranks)}", pairs("s", *found)
+    some = sizes()
+    todo = [(n, i) for n in _ranks(run, some) for i in range(some.launches)]
+    found: dict[int, list] = {}
+    for n, _ in run.each(todo, "steps, ours and torch's: ranks, launch {}"):
+        found.setdefault(n, []).append(launch(_all, n, _times, sizes, timeout=1800)[0])
+    return f"A training step, ours and torch's: {_what(run, some)}", _rows("s", found)
 
 
-def peaks(run: BenchRun, sizes: DecoderSizes = FULL) -> Found:
+def peaks(run: BenchRun, sizes: Callable[[], StepSizes]) -> Found:
     """The most bytes alive on the fullest rank, from the model's making on, over three steps."""
-    ranks = _ranks(run)
-    run.progress(0, 1, "bytes alive, ours and torch's")
-    found = launch(_all, ranks, _peaks, sizes, timeout=1800)[0]
-    return f"The most bytes of tensors alive on a rank: {_what(sizes, ranks)}", pairs("B", found)
+    some = sizes()
+    found = {
+        n: launch(_all, n, _peaks, sizes, timeout=1800)
+        for n in run.each(_ranks(run, some), "bytes alive, ours and torch's, {} ranks")
+    }
+    title = f"The most bytes of tensors alive on a rank: {_what(run, some)}"
+    return title, _rows("B", {n: one[:1] for n, one in found.items()})
 
 
-STEP = BenchJob("zero-step", steps, BOTH, seconds=60)
-PEAK = BenchJob("zero-peak", peaks, BOTH, seconds=30)
+STEP = BenchJob("zero-step", partial(steps, sizes=small), BOTH, seconds=60)
+PEAK = BenchJob("zero-peak", partial(peaks, sizes=small), BOTH, seconds=30)
+GPT2_STEP = BenchJob("zero-gpt2-step", partial(steps, sizes=published), BOTH, seconds=60)
+GPT2_PEAK = BenchJob("zero-gpt2-peak", partial(peaks, sizes=published), BOTH, seconds=30)
 
 
-def _ranks(run: BenchRun) -> int:
-    return torch.cuda.device_count() if run.device == "cuda" else 2
+def _ranks(run: BenchRun, sizes: StepSizes) -> tuple[int, ...]:
+    return (torch.cuda.device_count(),) if run.device == "cuda" else sizes.ranks
 
 
-def _what(sizes: DecoderSizes, ranks: int) -> str:
-    config = sizes.config
-    return f"{config.layers} blocks of width {config.width}, float32, ranks: {ranks}"
+def _what(run: BenchRun, sizes: StepSizes) -> str:
+    return f"{sizes.model.name}, float32, ranks: {', '.join(map(str, _ranks(run, sizes)))}"
+
+
+def _rows(unit: str, found: dict[int, Sequence[dict]]) -> list[Measurement]:
+    """Ours, theirs and the ratio of each stage; with ranks in the name where they differ."""
+    results = []
+    for n, launches in found.items():
+        of = f", {n} ranks" if len(found) > 1 else ""
+        named = [{name + of: both for name, both in one.items()} for one in launches]
+        results += pairs(unit, *named)
+    return results
 
 
 # --- on a rank ------------------------------------------------------------------------------------
 
 
-def _all(world: World, measure: Callable, sizes: DecoderSizes) -> dict[str, dict[str, list]]:
-    return {f"stage {stage}": measure(world, stage, sizes) for stage in PEERS}
+def _all(world: World, measure: Callable, sizes: Callable[[], StepSizes]) -> dict[str, dict]:
+    some = sizes()
+    return {f"stage {stage}": measure(world, stage, some) for stage in PEERS}
 
 
-def _times(world: World, stage: int, sizes: DecoderSizes) -> dict[str, list[float]]:
+def _times(world: World, stage: int, sizes: StepSizes) -> dict[str, list[float]]:
     both = {OURS: ours(world, stage, sizes), PEERS[stage]: theirs(world, stage, sizes)}
     losses = [[step().item() for _ in range(3)] for step in both.values()]
     torch.testing.assert_close(*losses, rtol=1e-4, atol=0, msg=f"losses of stage {stage}")
     return AllRanks(world, sizes.warmup, sizes.repeats).samples(both)
 
 
-def _peaks(world: World, stage: int, sizes: DecoderSizes) -> dict[str, list[int]]:
+def _peaks(world: World, stage: int, sizes: StepSizes) -> dict[str, list[int]]:
     found = []
     for make in (ours, theirs):
         with live(resized=True) as meter:
@@ -100,25 +174,27 @@ def _peaks(world: World, stage: int, sizes: DecoderSizes) -> dict[str, list[int]
     return {who: [peak] for who, peak in zip((OURS, PEERS[stage]), most.tolist(), strict=True)}
 
 
-def ours(world: World, stage: int, sizes: DecoderSizes) -> Call:
+def ours(world: World, stage: int, sizes: StepSizes) -> Call:
     """A step under a stage of ours."""
     model, tokens, targets = _task(world, sizes)
-    return partial(_step, zero := Zero(model, ADAMW, stage, world), zero, tokens, targets)
+    zero = Zero(model, ADAMW, stage, world)
+    return partial(_step, zero, zero, sizes.model.loss, tokens, targets)
 
 
-def theirs(world: World, stage: int, sizes: DecoderSizes) -> Call:
+def theirs(world: World, stage: int, sizes: StepSizes) -> Call:
     """A step of torch's counterpart."""
     model, tokens, targets = _task(world, sizes)
+    task = sizes.model.loss, tokens, targets
     if stage == 3:
         from torch.distributed.fsdp import fully_shard
 
         mesh = dist.DeviceMesh.from_group(world.group(), world.device.type)
-        for child in (*model, model):
+        for child in (*sizes.model.blocks(model), model):
             fully_shard(child, mesh=mesh)
-        return partial(_step, model, ADAMW(model.parameters()), tokens, targets)
+        return partial(_step, model, ADAMW(model.parameters()), *task)
     model = nn.parallel.DistributedDataParallel(model, process_group=world.group())
     if stage == 0:
-        return partial(_step, model, ADAMW(model.parameters()), tokens, targets)
+        return partial(_step, model, ADAMW(model.parameters()), *task)
     with warnings.catch_warnings():  # of what else is in that package
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -126,20 +202,22 @@ def theirs(world: World, stage: int, sizes: DecoderSizes) -> Call:
     optimizer = ZeroRedundancyOptimizer(
         model.parameters(), kind, process_group=world.group(), parameters_as_bucket_view=True, **how
     )
-    return partial(_step, model, optimizer, tokens, targets)
+    return partial(_step, model, optimizer, *task)
 
 
-def _task(world: World, sizes: DecoderSizes) -> tuple[nn.Module, Tensor, Tensor]:
-    """The model, the same on every rank, and this rank's bytes."""
+def _task(world: World, sizes: StepSizes) -> tuple[nn.Module, Tensor, Tensor]:
+    """The model, the same on every rank, and this rank's tokens."""
     torch.manual_seed(0)
-    (model,) = stages(sizes.config, 1)
+    model = sizes.model.make()
     torch.manual_seed(1 + world.rank)
-    data = torch.randint(sizes.config.vocab, (2, sizes.batch, sizes.config.seq))
+    data = torch.randint(sizes.model.vocab, (2, sizes.batch, sizes.seq))
     return model.to(world.device), *data.to(world.device)
 
 
-def _step(model: Callable, optimizer: Any, tokens: Tensor, targets: Tensor) -> Tensor:
-    value = loss(model(tokens), targets)
+def _step(
+    model: nn.Module, optimizer: Any, loss_of: Callable, tokens: Tensor, targets: Tensor
+) -> Tensor:
+    value = loss_of(model, tokens, targets)
     value.backward()
     optimizer.step()
     optimizer.zero_grad()
