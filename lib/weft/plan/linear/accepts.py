@@ -34,16 +34,19 @@ def check_per_token(
     least: float = -inf,
     most: float = 0.0,
     per_channel: bool = False,
+    look: bool = True,
 ) -> None:
     """A number for each token and head, [B, T, H], or each channel of its key as well.
 
-    All lie between `least` and `most`; the dtype may be another than q's.
+    All lie between `least` and `most`, unless nobody is to `look`; the dtype may be another than
+    q's.
     """
     if per_channel:
         tensor(name, value, "[B, T, H] or [B, T, H, K] of q", q.shape[:3], q.shape, beside=("q", q))
     else:
         tensor(name, value, "[B, T, H] of q", q.shape[:3], beside=("q", q))
-    between(name, value, least, most)
+    if look:
+        between(name, value, least, most)
 
 
 def check_state(name: str, value: Any, dims: str, wanted: tuple[int, ...], q: Any) -> None:
