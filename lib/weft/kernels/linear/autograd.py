@@ -9,6 +9,7 @@ from torch import Tensor
 
 from weft.kernels.attention.face import NoSecondDerivative
 from weft.kernels.attention.launch import in_rows
+from weft.kernels.linear.decay import decay
 from weft.kernels.linear.launch import Problem, problem
 from weft.kernels.linear.output import output
 from weft.kernels.linear.states import states
@@ -53,13 +54,16 @@ def backward(
     """The gradients of q, k, v, the decays and the initial state, those that are wanted."""
     grads: list[Tensor | None] = [None] * 5
     dstates, dinitial = states(x, x.q, do, dlast, backwards=True)
-    if wanted[0]:
+    if wanted[0] or wanted[3]:
         each, _ = states(x, x.k, x.v, initial)
+    if wanted[0]:
         grads[0] = output(x, do, x.v, x.k, each, transposed=True)
     if wanted[1]:
         grads[1] = output(x, x.v, do, x.q, dstates, transposed=True, backwards=True)
     if wanted[2]:
         grads[2] = output(x, x.k, x.q, do, dstates, backwards=True)
+    if wanted[3]:
+        grads[3] = decay(x, do, each, dstates)
     if wanted[4]:
         grads[4] = dinitial
     return grads

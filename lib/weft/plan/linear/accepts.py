@@ -57,3 +57,22 @@ def check_state(name: str, value: Any, dims: str, wanted: tuple[int, ...], q: An
 def check_chunk(chunk: Any) -> int:
     """How many tokens a chunk has, at least 1."""
     return whole("chunk", chunk)
+
+
+def check_feature(feature: Any, known: Any) -> None:
+    """A function, or the name of one that is known."""
+    if not callable(feature) and feature not in known:
+        raise ValueError(f"feature is {feature!r}, must be {', '.join(known)} or a function")
+
+
+def check_pair(initial: Any) -> None:
+    """The state of a normalised form."""
+    if not isinstance(initial, tuple) or len(initial) != 2:
+        pair = "S [B, H, K, V] and z [B, H, K], where normalize is true"
+        raise ValueError(f"initial is a {type(initial).__name__}, must be a pair: {pair}")
+
+
+def check_causal(causal: Any) -> None:
+    """Forms that walk along the tokens see none of those to come."""
+    if not causal:
+        raise ValueError(f"causal is {causal!r}, must be true here; `parallel` has both")
