@@ -21,7 +21,7 @@ from torch import Tensor
 
 from weft.kernels.attention.tile import LOG2E, head, row_pointer
 from weft.kernels.linear.launch import Problem, state_view, view
-from weft.kernels.linear.tile import GONE, load_chunk, place, state_tile, sums, times
+from weft.kernels.linear.tile import GONE, head_left, load_chunk, place, state_tile, times
 
 
 def decay(x: Problem, do: Tensor, states: Tensor, dstates: Tensor) -> Tensor:
@@ -66,20 +66,20 @@ def decay_kernel(
                 b_dov = tl.dot(b_do, tl.trans(b_v), b_dov, input_precision="ieee")
             p_s, m_s = state_tile(s, i_s, i_k, i_v, K, V, TILE_K, TILE_V)
             b_s = tl.load(p_s, mask=m_s, other=0.0)
-            p_ds, _ = state_tile(ds, i_s, i_k, i_v, K, V, TILE_K, TILE_V)
+            p_ds, m_s = state_tile(ds, i_s, i_k, i_v, K, V, TILE_K, TILE_V)
             b_ds = tl.load(p_ds, mask=m_s, other=0.0)
             b_dq = times(b_do, tl.trans(b_s), b_dq, EXACT)
             b_dk = times(b_v, tl.trans(b_ds), b_dk, EXACT)
             b_both += tl.sum(b_s.to(tl.float32) * b_ds.to(tl.float32), 1)
         b_read += tl.sum(b_q.to(tl.float32) * b_dq, 1)
         b_written += tl.sum(b_k.to(tl.float32) * b_dk, 1)
-    b_sum, total = sums(head(g, i_b, i_h), first, rows, TILE_T)
+    b_left, total = head_left(head(g, i_b, i_h), first, rows, TILE_T)
     o_t = tl.arange(0, TILE_T)
     m_seen = o_t[:, None] >= o_t[None, :]
-    b_fade = tl.exp2(tl.where(m_seen, b_sum[:, None] - b_sum[None, :], 0.0))
+    b_fade = tl.exp2(tl.where(m_seen, b_left[:, None] - b_left[None, :], 0.0))
     b_pair = tl.where(m_seen, b_qk * b_dov * b_fade, 0.0)
-    b_read = b_read * tl.exp2(b_sum) + tl.sum(b_pair, 1) - tl.sum(b_pair, 0)
-    b_written = b_written * tl.exp2(total - b_sum)
+    b_read = b_read * tl.exp2(b_left) + tl.sum(b_pair, 1) - tl.sum(b_pair, 0)
+    b_written = b_written * tl.exp2(total - b_left)
     b_dg = tl.cumsum(b_read, 0, reverse=True) + tl.cumsum(b_written, 0) - b_written
     b_dg += tl.sum(b_both, 0) * tl.exp2(total)
     # What resets the state may be moved a little and still resets it.

@@ -1,9 +1,9 @@
 """Linear attention that forgets, in chunks: the decay of a token is one number for each head."""
 
-import torch
 from torch import Tensor
 
-from weft.kernels.linear.autograd import differentiable
+from weft.kernels.code import Pass
+from weft.kernels.linear.autograd import differentiable, launched
 
 
 def chunked(
@@ -24,3 +24,8 @@ def chunked(
     """
     o, last = differentiable(q, k, v, log_decay, initial, chunk)
     return (o, last) if final else o
+
+
+def passes(target: str, channels: bool = False, **kind) -> tuple[Pass, ...]:
+    """The kernels of the forward and the backward pass, as they are launched on a chip."""
+    return launched(chunked, target, decays=int(channels), **kind)

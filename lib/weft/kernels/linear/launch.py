@@ -28,6 +28,7 @@ class Problem(NamedTuple):
     sizes: StateSizes
     chunk: int
     target: str
+    left: Tensor | None = None  # of decays by channel, what `channels.added_up` makes of them
 
     @property
     def chunks(self) -> int:
@@ -70,7 +71,7 @@ class Problem(NamedTuple):
         if programs == 0:
             return
         arguments |= {
-            "g": view(self.g), "T": T, "H": H, "N": N, "CHUNK": self.chunk, "K": K, "V": V,
+            "g": view(self.g), "left": view(self.left), "T": T, "H": H, "N": N, "CHUNK": self.chunk, "K": K, "V": V,
             "TILE_T": padded(self.chunk), "TILE_K": one.k, "TILE_V": one.v,
             "EXACT": self.q.dtype == torch.float32,
         }  # fmt: skip
@@ -78,7 +79,7 @@ class Problem(NamedTuple):
         launch(name, kernel, (programs,), **asked, **one.options())
 
 
-def problem(q: Tensor, k: Tensor, v: Tensor, log_decay, initial, chunk: int, channels: bool):
+def problem(q: Tensor, k: Tensor, v: Tensor, log_decay, initial, chunk: int) -> Problem:
     """Check the arguments of a call, and bring them into the form that kernels take.
 
     On a GPU no decay is looked at, since that would have to wait for it.
@@ -86,7 +87,7 @@ def problem(q: Tensor, k: Tensor, v: Tensor, log_decay, initial, chunk: int, cha
     sizes = check(q, k, v)
     if log_decay is not None:
         look = q.device.type == "cpu"
-        check_per_token("log_decay", log_decay, q, per_channel=channels, look=look)
+        check_per_token("log_decay", log_decay, q, per_channel=True, look=look)
     if initial is not None:
         check_state("initial", initial, "[B, H, K, V]", (sizes.B, sizes.H, sizes.K, sizes.V), q)
     if check_chunk(chunk) > LONGEST_CHUNK:

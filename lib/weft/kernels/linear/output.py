@@ -25,17 +25,17 @@ from torch import Tensor
 
 from weft.kernels.attention.tile import head
 from weft.kernels.linear.launch import Problem, state_view, view
-from weft.kernels.linear.tile import load_chunk, place, state_tile, store_chunk, sums, times
+from weft.kernels.linear.tile import head_left, load_chunk, place, state_tile, store_chunk, times
 
 
 def output(
-    x: Problem, q: Tensor, k: Tensor, v: Tensor, states: Tensor,
-    transposed: bool = False, backwards: bool = False,
+    x: Problem, name: str, q: Tensor, k: Tensor, v: Tensor, states: Tensor
 ) -> Tensor:  # fmt: skip
-    """o [B, T, H, V]; or a gradient, where the tensors stand in each other's places."""
+    """The "output" o [B, T, H, V]; or "dq", "dk", "dv", the tensors in the places listed above."""
+    transposed, backwards = name in ("dq", "dk"), name in ("dk", "dv")
     o = v.new_empty(v.shape)
     x.launch(
-        "output", output_kernel, ("T", "V"), q.shape[-1], v.shape[-1], q=view(q), k=view(k),
+        name, output_kernel, ("T", "V"), q.shape[-1], v.shape[-1], q=view(q), k=view(k),
         v=view(v), s=state_view(states, transposed), o=view(o), BACKWARDS=backwards,
     )  # fmt: skip
     return o
@@ -68,8 +68,8 @@ def output_kernel(
     o_t = tl.arange(0, TILE_T)
     m_seen = o_t[:, None] <= o_t[None, :] if BACKWARDS else o_t[:, None] >= o_t[None, :]
     if g is not None:
-        b_sum, total = sums(head(g, i_b, i_h), first, rows, TILE_T)
-        b_own = total - b_sum if BACKWARDS else b_sum
+        b_left, total = head_left(head(g, i_b, i_h), first, rows, TILE_T)
+        b_own = total - b_left if BACKWARDS else b_left
         b_o *= tl.exp2(b_own)[:, None]
         # Behind the diagonal the difference is above 0: its power could be infinite.
         b_a *= tl.exp2(tl.where(m_seen, b_own[:, None] - b_own[None, :], 0.0))

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from weft.kernels.attention.tile import head
 from weft.kernels.linear.launch import Problem, state_view, view
-from weft.kernels.linear.tile import load_chunk, place, state_tile, sums
+from weft.kernels.linear.tile import channel_left, head_left, load_chunk, place, state_tile
 
 
 def states(
@@ -37,7 +37,7 @@ def states(
     """
     each, last = x.states(), x.state()
     x.launch(
-        "states", states_kernel, ("K", "V"), x.sizes.K, x.sizes.V, k=view(k), v=view(v),
+        "dstates" if backwards else "states", states_kernel, ("K", "V"), x.sizes.K, x.sizes.V, k=view(k), v=view(v),
         initial=None if initial is None else state_view(initial.contiguous()),
         states=state_view(each), last=state_view(last), BACKWARDS=backwards,
     )  # fmt: skip
@@ -46,7 +46,7 @@ def states(
 
 @triton.jit
 def states_kernel(
-    k, v, g, initial, states, last, T, H, N, CHUNK, K: tl.constexpr, V: tl.constexpr,
+    k, v, g, left, initial, states, last, T, H, N, CHUNK, K: tl.constexpr, V: tl.constexpr,
     BACKWARDS: tl.constexpr, TILE_T: tl.constexpr, TILE_K: tl.constexpr, TILE_V: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
@@ -73,10 +73,17 @@ def states_kernel(
         rows = tl.minimum(CHUNK, T - first)
         b_k = load_chunk(k, first, rows, i_k, K, TILE_T, TILE_K)
         b_v = load_chunk(v, first, rows, i_v, V, TILE_T, TILE_V)
-        if g is not None:
-            b_sum, total = sums(head(g, i_b, i_h), first, rows, TILE_T)
-            b_left = tl.exp2(b_sum) if BACKWARDS else tl.exp2(total - b_sum)
-            b_k = (b_k * b_left[:, None]).to(b_k.dtype)
+        if left is not None:
+            b_left, b_total = channel_left(
+                head(left, i_b, i_h), first, rows, i_k, K, TILE_T, TILE_K
+            )
+            b_after = b_left if BACKWARDS else b_total[None, :] - b_left
+            b_k = (b_k * tl.exp2(b_after)).to(b_k.dtype)
+            b_s *= tl.exp2(b_total)[:, None]
+        elif g is not None:
+            b_left, total = head_left(head(g, i_b, i_h), first, rows, TILE_T)
+            b_after = b_left if BACKWARDS else total - b_left
+            b_k = (b_k * tl.exp2(b_after)[:, None]).to(b_k.dtype)
             b_s *= tl.exp2(total)
         b_s = tl.dot(tl.trans(b_k), b_v, b_s, input_precision="ieee")
     p_s, m_s = state_tile(last, i_s, i_k, i_v, K, V, TILE_K, TILE_V)

@@ -66,16 +66,27 @@ def state_tile(
 
 
 @triton.jit
-def sums(g, first, rows, TILE_T: tl.constexpr):
-    """log2 of what is left at each token of a chunk of the state before it, and after them all.
+def head_left(g, first, rows, TILE_T: tl.constexpr):
+    """log2 of what is left at each token of a chunk of what was there before it; and after them all.
 
     Sums of the logarithms of the decays up to a token, its own included. The last token's is
     returned a second time; what lies behind it has decay 1.
     """
     o_t = tl.arange(0, TILE_T)
     b_g = tl.load(row_pointer(g, first) + o_t * g.t, mask=o_t < rows, other=0.0).to(tl.float32)
-    b_sum = tl.cumsum(tl.maximum(b_g * LOG2E, GONE), 0)
-    return b_sum, tl.sum(tl.where(o_t == TILE_T - 1, b_sum, 0.0), 0)
+    b_left = tl.cumsum(tl.maximum(b_g * LOG2E, GONE), 0)
+    return b_left, tl.sum(tl.where(o_t == TILE_T - 1, b_left, 0.0), 0)
+
+
+@triton.jit
+def channel_left(
+    left, first, rows, i_k, K: tl.constexpr, TILE_T: tl.constexpr, TILE_K: tl.constexpr
+):
+    """The same for each of TILE_K channels, where it has been added up and stored."""
+    b_left = load_chunk(left, first, rows, i_k, K, TILE_T, TILE_K)
+    o_k = i_k * TILE_K + tl.arange(0, TILE_K)
+    b_total = tl.load(row_pointer(left, first + rows - 1) + o_k, mask=o_k < K, other=0.0)
+    return b_left, b_total
 
 
 @triton.jit

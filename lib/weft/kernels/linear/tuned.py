@@ -27,8 +27,16 @@ def tile(target: str, name: str, size: int, K: int, V: int) -> ChunkTile:
     return one._replace(k=min(one.k, K), v=min(one.v, V))
 
 
-TILES = {
-    "states": ChunkTile(64, 64, 4, 2),
-    "output": ChunkTile(64, 64, 4, 2),
-    "decay": ChunkTile(64, 64, 4, 2),
+TILES = {  # pass: a tile
+    "left": ChunkTile(64, 16, 4, 1),
+    "states": ChunkTile(64, 64, 4, 3),
+    "dstates": ChunkTile(64, 64, 4, 3),
+    "output": ChunkTile(64, 128, 4, 3),
+    "dq": ChunkTile(64, 128, 4, 3),
+    "dk": ChunkTile(64, 128, 4, 3),
+    "dv": ChunkTile(64, 128, 4, 3),
+    "decay": ChunkTile(64, 64, 8, 2),
+    "channel output": ChunkTile(64, 128, 8, 2),
+    "channel dv": ChunkTile(64, 128, 8, 2),
+    "channel dqkg": ChunkTile(64, 64, 8, 2),
 }
