@@ -1,5 +1,44 @@
-"""Attention with a state of fixed size: what its forms accept."""
+"""Attention with a state of fixed size: its three forms' costs, decoding, ranks, numeric range."""
 
 from weft.plan.linear.accepts import StateSizes, check, check_chunk, check_per_token, check_state
+from weft.plan.linear.decoding import next_token, same_as_cache, state_bytes
+from weft.plan.linear.forms import (
+    FORMS,
+    RULES,
+    STATE,
+    best_chunk,
+    break_even,
+    inverse,
+    on_chip,
+    programs,
+    work,
+)
+from weft.plan.linear.limits import least_decay, most_rows, stalls
+from weft.plan.linear.ranks import WAYS, same_as_ring, sent, sent_by_ring
 
-__all__ = ["StateSizes", "check", "check_chunk", "check_per_token", "check_state"]
+__all__ = [
+    "FORMS",
+    "RULES",
+    "STATE",
+    "WAYS",
+    "StateSizes",
+    "best_chunk",
+    "break_even",
+    "check",
+    "check_chunk",
+    "check_per_token",
+    "check_state",
+    "inverse",
+    "least_decay",
+    "most_rows",
+    "next_token",
+    "on_chip",
+    "programs",
+    "same_as_cache",
+    "same_as_ring",
+    "sent",
+    "sent_by_ring",
+    "stalls",
+    "state_bytes",
+    "work",
+]
