@@ -26,6 +26,7 @@ EXEMPT = {  # layer -> reason -> names
             " plan.pipeline.Profile",
         "numbers of either sign, and infinite ones, are what they are about":
             "plan.attention.online:scores plan.attention.online:values"
+            " plan.linear.answers:asked plan.linear.written:keys plan.linear.written:values"
             " plan.hopper.Played.between:start plan.precision.Format.round:x plan.precision.add"
             " plan.precision.Format.spacing plan.precision.decayed:start"
             " plan.precision.in_blocks:numbers plan.precision.least_update:weight",

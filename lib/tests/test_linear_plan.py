@@ -17,7 +17,7 @@ CHUNKS = [1, 4, 5, 64]
 CANDIDATES = [16 << i for i in range(7)]
 
 
-@pytest.mark.parametrize("name", ["decoding", "forms", "limits", "ranks"])
+@pytest.mark.parametrize("name", ["answers", "decoding", "forms", "limits", "ranks"])
 def test_examples_in_docstrings(name):
     result = doctest.testmod(import_module(f"weft.plan.linear.{name}"))
     assert result.attempted and not result.failed

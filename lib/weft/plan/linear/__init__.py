@@ -1,6 +1,7 @@
-"""Attention with a state of fixed size: its three forms' costs, decoding, ranks, numeric range."""
+"""Attention with a state of fixed size: its three forms' costs, answers, decoding, ranks, range."""
 
 from weft.plan.linear.accepts import StateSizes, check, check_chunk, check_per_token, check_state
+from weft.plan.linear.answers import answers, written
 from weft.plan.linear.decoding import next_token, same_as_cache, state_bytes
 from weft.plan.linear.forms import (
     FORMS,
@@ -22,6 +23,7 @@ __all__ = [
     "STATE",
     "WAYS",
     "StateSizes",
+    "answers",
     "best_chunk",
     "break_even",
     "check",
@@ -41,4 +43,5 @@ __all__ = [
     "stalls",
     "state_bytes",
     "work",
+    "written",
 ]
