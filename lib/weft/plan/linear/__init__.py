@@ -1,5 +1,15 @@
-"""Attention with a state of fixed size: what its forms accept."""
+"""Attention with a state of fixed size: what its forms accept, and what ranks send."""
 
 from weft.plan.linear.accepts import StateSizes, check, check_chunk, check_per_token, check_state
+from weft.plan.linear.ranks import FACTORS, METHODS, sent
 
-__all__ = ["StateSizes", "check", "check_chunk", "check_per_token", "check_state"]
+__all__ = [
+    "FACTORS",
+    "METHODS",
+    "StateSizes",
+    "check",
+    "check_chunk",
+    "check_per_token",
+    "check_state",
+    "sent",
+]
