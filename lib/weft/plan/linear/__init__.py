@@ -1,4 +1,4 @@
-"""Attention with a state of fixed size: its three forms' costs, answers, decoding, ranks, range."""
+"""Attention with a state of fixed size: what its forms accept, and what ranks send."""
 
 from weft.plan.linear.accepts import (
     StateSizes,
@@ -40,7 +40,8 @@ from weft.plan.linear.limits import (
     stalls,
 )
 from weft.plan.linear.ranks import (
-    WAYS,
+    FACTORS,
+    METHODS,
     same_as_ring,
     sent,
     sent_by_ring,
@@ -48,10 +49,11 @@ from weft.plan.linear.ranks import (
 
 __all__ = [
     "DECAYS",
+    "FACTORS",
     "FORMS",
+    "METHODS",
     "RULES",
     "STATE",
-    "WAYS",
     "StateSizes",
     "answers",
     "best_chunk",
