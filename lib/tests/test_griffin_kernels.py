@@ -153,7 +153,7 @@ def test_a_wrong_argument_is_named(said):
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
-def test_a_group_of_steps_is_asked_for_at_once_and_nothing_spills(target, monkeypatch):
+def test_a_group_of_steps_is_asked_for_at_once_and_nothing_spills(target):
     """For the older and the newer chip one pass, to save time."""
     only = () if target == "sm_90" else ("scan",)
     found = {one.name: one for one in compile_for(scan, target, only=only)}
@@ -165,7 +165,7 @@ def test_a_group_of_steps_is_asked_for_at_once_and_nothing_spills(target, monkey
         code = [x.name.split(".")[0] for x in one.instructions]
         first = code.index("FFMA" if "FFMA" in code else "FMUL")
         assert code.count("LDG") - loads[name] in (0, 1), name  # and the state
-        assert code[:first].count("LDG") >= loads[name] / 2, name
+        assert code[:first].count("LDG") >= 0.9 * loads[name], name
 
 
 # --- on a GPU -------------------------------------------------------------------------------------

@@ -296,6 +296,7 @@ def load_steps(x, i_b, first, WAY: tl.constexpr, left, o_d, m_d, other, STEPS: t
     for i in tl.static_range(STEPS):
         rows = rows + (tl.load(p_row, mask=m_d & (i < left), other=other),)
         p_row += WAY * x.t
+    tl.debug_barrier()  # which nothing is moved across
     return rows
 
 
