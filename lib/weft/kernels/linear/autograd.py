@@ -83,6 +83,7 @@ def launched(
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     decays: int | None = None,
+    chunk: int = 64,
 ) -> tuple[Pass, ...]:
     """What a face launches on a chip for 16 heads of 4096 tokens, in no memory at all.
 
@@ -95,6 +96,6 @@ def launched(
     for one in given:
         one.requires_grad_()
     with recording(target) as found:
-        o = face(*given)
+        o = face(*given, chunk=chunk)
         torch.autograd.grad(o, given, torch.empty_like(o))
     return tuple({one.name: one for one in found}.values())  # some run in both directions

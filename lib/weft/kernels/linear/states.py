@@ -37,7 +37,8 @@ def states(
     """
     each, last = x.states(), x.state()
     x.launch(
-        "dstates" if backwards else "states", states_kernel, ("K", "V"), x.sizes.K, x.sizes.V, k=view(k), v=view(v),
+        "dstates" if backwards else "states", states_kernel, ("K", "V"), x.sizes.K, x.sizes.V,
+        k=view(k), v=view(v),
         initial=None if initial is None else state_view(initial.contiguous()),
         states=state_view(each), last=state_view(last), BACKWARDS=backwards,
     )  # fmt: skip
