@@ -9,8 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from weft.kernels.attention.face import NoSecondDerivative
-from weft.kernels.attention.launch import in_rows
+from weft.kernels.attention import NoSecondDerivative, in_rows
 from weft.kernels.code import Pass, recording
 from weft.kernels.linear.channels import added_up, channel_gradients, channel_output
 from weft.kernels.linear.decay import decay

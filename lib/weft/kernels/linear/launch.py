@@ -6,9 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
-from weft.kernels.attention.launch import TYPES, in_rows
-from weft.kernels.attention.tile import View, padded
-from weft.kernels.attention.tuned import WIDEST, chip
+from weft.kernels.attention import TYPES, WIDEST, View, chip, in_rows, padded
 from weft.kernels.code import launch
 from weft.kernels.linear.tile import StateView
 from weft.kernels.linear.tuned import ChunkTile, tile

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from weft.kernels.attention.tile import LOG2E, row_pointer
+from weft.kernels.attention import LOG2E, row_pointer
 
 GONE = tl.constexpr(-160.0)  # 2^-160 is 0 in fp32: a token that leaves less resets its state
 

@@ -5,7 +5,7 @@ Chosen by the machine code, before any GPU had run them: nothing spills.
 
 from typing import NamedTuple
 
-from weft.kernels.attention.tuned import INTERPRETER
+from weft.kernels.attention import INTERPRETER
 
 
 class ChunkTile(NamedTuple):
