@@ -39,4 +39,10 @@ TILES = {  # pass: a tile
     "channel output": ChunkTile(64, 128, 8, 2),
     "channel dv": ChunkTile(64, 128, 8, 2),
     "channel dqkg": ChunkTile(64, 64, 8, 2),
+    "inverse": ChunkTile(64, 64, 4, 2),
+    "written": ChunkTile(256, 32, 4, 2),
+    "inside": ChunkTile(64, 64, 4, 3),
+    "flows": ChunkTile(256, 32, 4, 2),
+    "delta dv": ChunkTile(64, 64, 4, 1),
+    "delta dqk": ChunkTile(64, 64, 8, 2),
 }
