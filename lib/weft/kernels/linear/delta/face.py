@@ -46,7 +46,7 @@ def chunked(
 
 
 class DeltaRule(torch.autograd.Function):
-    """The passes of the delta rule and those of its gradients; nothing but the arguments is kept."""
+    """The passes of the delta rule and those of its gradients; only the arguments are kept."""
 
     @staticmethod
     def forward(ctx, q, k, v, beta, log_decay, initial, chunk):
@@ -84,9 +84,13 @@ def backward(
 
 
 def passes(
-    target: str, dtype: torch.dtype = torch.bfloat16, width: int = 128, decays: bool = True
+    target: str,
+    dtype: torch.dtype = torch.bfloat16,
+    width: int = 128,
+    decays: bool = True,
+    only: tuple[str, ...] = (),
 ) -> tuple[Pass, ...]:
-    """The kernels of both directions for 16 heads of 4096 tokens, as they are launched on a chip."""
+    """The kernels of both directions, or `only` some, as launched for 16 heads of 4096 tokens."""
     shape = (2, 4096, 16)
     given = [torch.empty(*shape, width, dtype=dtype, device="meta") for _ in range(3)]
     given += [torch.empty(shape, device="meta") for _ in range(1 + decays)]
@@ -95,4 +99,5 @@ def passes(
     with recording(target) as found:
         o = chunked(*given)
         torch.autograd.grad(o, given, torch.empty_like(o))
-    return tuple({one.name: one for one in found}.values())  # some run in both directions
+    listed = {one.name: one for one in found}  # some run in both directions
+    return tuple(one for name, one in listed.items() if not only or name in only)

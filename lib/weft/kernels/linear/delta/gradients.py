@@ -40,22 +40,15 @@ def gradients(
     _, _, _, K, V = x.sizes
     dv = torch.empty_like(x.v)
     x.launch(
-        "delta dv",
-        dv_kernel,
-        ("T", "V"),
-        K,
-        V,
-        t=found.t,
-        beta=view(beta),
-        du=view(du),
+        "delta dv", dv_kernel, ("T", "V"), K, V, t=found.t, beta=view(beta), du=view(du),
         dv=view(dv),
-    )
+    )  # fmt: skip
     dq, dk, dbeta = torch.empty_like(x.q), torch.empty_like(x.k), torch.empty_like(beta)
     dg = None if x.g is None else torch.empty_like(x.g)
     x.launch(
-        "delta dqk", dqk_kernel, ("T",), K, V, q=view(x.q), k=view(x.k), v=view(x.v), beta=view(beta),
-        u=view(u), du=view(du), do=view(do), s=state_view(states), ds=state_view(dstates),
-        dq=view(dq), dk=view(dk), dbeta=view(dbeta), dg=view(dg),
+        "delta dqk", dqk_kernel, ("T",), K, V, q=view(x.q), k=view(x.k), v=view(x.v),
+        beta=view(beta), u=view(u), du=view(du), do=view(do), s=state_view(states),
+        ds=state_view(dstates), dq=view(dq), dk=view(dk), dbeta=view(dbeta), dg=view(dg),
     )  # fmt: skip
     return dq, dk, dv, dbeta, dg
 
@@ -121,10 +114,10 @@ def dqk_kernel(
     b_by_k = tl.where(o_t[:, None] > o_t[None, :], b_by_k, 0.0)
     b_read, b_written = tl.zeros([TILE_T], tl.float32), tl.zeros([TILE_T], tl.float32)
     b_both = tl.zeros([TILE_K], tl.float32)
-    b_pair = tl.zeros([TILE_T, TILE_T], tl.float32)
     for i_k in range(tl.cdiv(K, TILE_K)):
         b_dq, b_x = tl.zeros([TILE_T, TILE_K], tl.float32), tl.zeros([TILE_T, TILE_K], tl.float32)
         b_dk = tl.zeros([TILE_T, TILE_K], tl.float32)
+        b_none = tl.zeros([TILE_T, TILE_K], tl.float32)
         for i_v in range(tl.cdiv(V, TILE_V)):
             p_s, m_s = state_tile(s, i_s, i_k, i_v, K, V, TILE_K, TILE_V)
             b_s = tl.load(p_s, mask=m_s, other=0.0)
@@ -144,19 +137,23 @@ def dqk_kernel(
             b_dq, b_x, b_dk = b_dq * b_own[:, None], b_x * b_own[:, None], b_dk * b_after[:, None]
             b_read += tl.sum(b_q * b_dq, 1) - b_beta * tl.sum(b_k * b_x, 1)
             b_written += tl.sum(b_k * b_dk, 1)
-            b_pair += b_by_q * tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
-            b_kk = tl.dot(b_k, tl.trans(b_k), input_precision="ieee")
-            b_pair -= b_beta[:, None] * b_by_k * b_kk
         store_chunk(dq, first, rows, i_k, times(b_by_q, b_k, b_dq, EXACT), K)
         b_x = times(b_by_k, b_k, b_x, EXACT)
         b_dbeta -= tl.sum(b_k * b_x, 1)
         b_dk -= b_beta[:, None] * b_x
         b_dk = times(tl.trans(b_by_q), b_q, b_dk, EXACT)
-        b_dk = times(tl.trans(-b_beta[:, None] * b_by_k), b_k, b_dk, EXACT)
+        b_dk -= times(tl.trans(b_by_k), b_beta[:, None] * b_k, b_none, EXACT)
         store_chunk(dk, first, rows, i_k, b_dk, K)
     p_dbeta = row_pointer(head(dbeta, i_b, i_h), first) + o_t * dbeta.t
     tl.store(p_dbeta, b_dbeta.to(dbeta.p.dtype.element_ty), mask=o_t < rows)
     if g is not None:
+        b_qk, b_kk = tl.zeros([TILE_T, TILE_T], tl.float32), tl.zeros([TILE_T, TILE_T], tl.float32)
+        for i_k in range(tl.cdiv(K, TILE_K)):
+            b_q = load_chunk(q, first, rows, i_k, K, TILE_T, TILE_K)
+            b_k = load_chunk(k, first, rows, i_k, K, TILE_T, TILE_K)
+            b_qk = tl.dot(b_q, tl.trans(b_k), b_qk, input_precision="ieee")
+            b_kk = tl.dot(b_k, tl.trans(b_k), b_kk, input_precision="ieee")
+        b_pair = b_by_q * b_qk - b_beta[:, None] * b_by_k * b_kk
         b_read += tl.sum(b_pair, 1) - tl.sum(b_pair, 0)
         b_dg = tl.cumsum(b_read, 0, reverse=True) + tl.cumsum(b_written, 0) - b_written
         b_dg += tl.sum(b_both, 0) * tl.exp2(total)

@@ -1,14 +1,14 @@
 """Second pass: what each chunk writes, and the state before it, from the first chunk to the last.
 
-    U + W S                        what is written, where S is the state before the chunk
-    fade S + (fade K)^T (U + W S)  the state before the next
+    U + W S                      what is written, where S is the state before the chunk
+    fade S + K^T fade (U + W S)  the state before the next
 
 A product more than in `gated`, and W S needs all of K at once. So a program has all rows of its
 tile of a state, and there are B H (V / 32) of them. Backward the same runs from the last chunk to
 the first, with the transposed of each product: from dS, the gradient of the state after a chunk,
 
-    dU = (Q K^T fade)^T dO + fade K dS         of what it writes, as far as it is read later
-    fade dS + (fade Q)^T dO + W^T dU           of the state before it
+    dU = (Q K^T fade)^T dO + fade K dS    of what it writes, as far as it is read later
+    fade dS + Q^T fade dO + W^T dU        of the state before it
 
 where the first product of dU is a pass of its own before, as no chunk waits for another in it.
 """
@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention.tile import head, padded
+from weft.kernels.attention.tuned import WIDEST
 from weft.kernels.linear.delta.inverse import Solved
 from weft.kernels.linear.launch import Problem, state_view, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, state_tile, store_chunk, times
@@ -33,7 +34,7 @@ def written(x: Problem, found: Solved, initial: Tensor | None) -> tuple[Tensor, 
     if initial is not None:
         initial = state_view(initial.contiguous())
     x.launch(
-        "written", written_kernel, ("V",), K, V, k=view(x.k), u=view(found.u), w=view(found.w),
+        "written" + wide(x), written_kernel, ("V",), K, V, k=view(x.k), u=view(found.u), w=view(found.w),
         initial=initial, states=state_view(each), last=state_view(last),
     )  # fmt: skip
     return each, found.u, last
@@ -58,11 +59,16 @@ def flows(
     _, _, _, K, V = x.sizes
     each, dinitial = x.states(), x.state()
     x.launch(
-        "flows", flows_kernel, ("V",), K, V, q=view(x.q), k=view(x.k), w=view(found.w),
+        "flows" + wide(x), flows_kernel, ("V",), K, V, q=view(x.q), k=view(x.k), w=view(found.w),
         do=view(do), du=view(du), dlast=None if dlast is None else state_view(dlast.contiguous()),
         dstates=state_view(each), dinitial=state_view(dinitial),
     )  # fmt: skip
     return each, du, dinitial
+
+
+def wide(x: Problem) -> str:
+    """What is added to the name of a pass in which all of K is in registers, where that is much."""
+    return ", wide" if padded(x.sizes.K) == WIDEST else ""
 
 
 @triton.jit
@@ -97,7 +103,7 @@ def written_kernel(
         b_k = load_chunk(k, first, rows, 0, K, TILE_T, WIDE)
         if g is not None:
             b_left, total = head_left(head(g, i_b, i_h), first, rows, TILE_T)
-            b_k = (b_k * tl.exp2(total - b_left)[:, None]).to(b_k.dtype)
+            b_u *= tl.exp2(total - b_left)[:, None]
             b_s *= tl.exp2(total)
         b_s = times(tl.trans(b_k), b_u, b_s, EXACT)
     p_s, m_s = state_tile(last, i_s, 0, i_v, K, V, WIDE, TILE_V)
@@ -155,18 +161,17 @@ def flows_kernel(
         first = i_c * CHUNK
         rows = tl.minimum(CHUNK, T - first)
         b_k = load_chunk(k, first, rows, 0, K, TILE_T, WIDE)
-        b_q = load_chunk(q, first, rows, 0, K, TILE_T, WIDE)
+        b_du = times(b_k, b_ds, tl.zeros([TILE_T, TILE_V], tl.float32), EXACT)
+        b_do = load_chunk(do, first, rows, i_v, V, TILE_T, TILE_V).to(tl.float32)
         if g is not None:
             b_left, total = head_left(head(g, i_b, i_h), first, rows, TILE_T)
-            b_k = (b_k * tl.exp2(total - b_left)[:, None]).to(b_k.dtype)
-            b_q = (b_q * tl.exp2(b_left)[:, None]).to(b_q.dtype)
-        b_du = load_chunk(du, first, rows, i_v, V, TILE_T, TILE_V)
-        b_du = times(b_k, b_ds, b_du, EXACT)
-        store_chunk(du, first, rows, i_v, b_du, V)
-        if g is not None:
+            b_du *= tl.exp2(total - b_left)[:, None]
+            b_do *= tl.exp2(b_left)[:, None]
             b_ds *= tl.exp2(total)
-        b_do = load_chunk(do, first, rows, i_v, V, TILE_T, TILE_V)
-        b_ds = tl.dot(tl.trans(b_q), b_do, b_ds, input_precision="ieee")
+        b_du += load_chunk(du, first, rows, i_v, V, TILE_T, TILE_V)
+        store_chunk(du, first, rows, i_v, b_du, V)
+        b_q = load_chunk(q, first, rows, 0, K, TILE_T, WIDE)
+        b_ds = times(tl.trans(b_q), b_do, b_ds, EXACT)
         b_w = load_chunk(w, first, rows, 0, K, TILE_T, WIDE)
         b_ds = times(tl.trans(b_w), b_du, b_ds, EXACT)
     p_s, m_s = state_tile(dinitial, i_s, 0, i_v, K, V, WIDE, TILE_V)
