@@ -132,22 +132,15 @@ def test_a_state_is_a_cache_of_so_many_tokens():
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
-def test_what_ranks_send_is_the_sum_over_their_messages(n):
+def test_a_ring_sends_the_longest_part_and_a_state_is_so_many_tokens_of_it(n):
     H, K, V = 4, 3, 5
-    state = H * K * V * 4
-    chain = [state if r + 1 < n else 0 for r in range(n)]
-    assert linear.sent(n, H, K, V, way="chain") == max(chain)
-    # A ring of all-gather: each step passes one rank's part on.
-    assert linear.sent(n, H, K, V) == sum(state for _ in range(n - 1))
-    assert linear.sent(n, H, K, V, rule="delta") == sum(state + H * K * K * 4 for _ in range(n - 1))
     for T in (n, 5 * n, 5 * n + 1):
         longest = max(len(range(r, T, n)) for r in range(n))
         assert linear.sent_by_ring(n, T, 2, K, V) == (n - 1) * longest * 2 * (K + V) * 2
-    if n > 1:
-        for rule in RULES:
-            each = linear.same_as_ring(n, H, K, V, G=1, rule=rule)
-            ring = linear.sent_by_ring(n, 10**6 * n, 1, K, V) / 10**6
-            assert each * ring == pytest.approx(linear.sent(n, H, K, V, rule=rule))
+    for factor in linear.FACTORS:
+        each = linear.same_as_ring(H, K, V, G=1, factor=factor)
+        ring = linear.sent_by_ring(n, 10**6 * n, 1, K, V) / 10**6
+        assert each * ring == pytest.approx(linear.sent(n, 0, 1, H, K, V, factor, "gather"))
 
 
 @pytest.mark.parametrize("format", ["fp16", "bf16", "fp32"])

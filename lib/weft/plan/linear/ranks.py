@@ -1,42 +1,68 @@
-"""One sequence over n ranks: a state is sent on, where ring attention sends keys and values.
+"""What ranks that share a sequence tell each other: a state, however many tokens each of them has.
 
-The chunks of a rank take a state S to M S + N. Each rank computes its own M and N at once, from
-its own tokens; then states go from rank to rank. M is a number for a head with a scalar decay and
-a vector for one by channel, both too few to count; the delta rule makes it a K x K matrix.
+All tokens of a rank together change the state as one does: S -> A S + B. B is a state; A is a
+number for each head, one for each channel of the key, a matrix with the delta rule, and nothing
+where the state does not fade. Both follow from a rank's own tokens, before any message.
+
+    scan     rank r receives S, and sends A S + B to rank r + 1
+    gather   every rank gets the A and B of all, and puts together those before it
+
+Backward is the same in the other direction, with A^T in place of A and the state's gradients.
 """
 
-from weft.plan.arguments import chosen, sizes, whole
-from weft.plan.linear.forms import RULES, STATE
+from typing import SupportsIndex
 
-WAYS = ("chain", "gather")
+from weft.plan.arguments import chosen, sizes, whole
+
+METHODS = ("scan", "gather")
+FACTORS = {  # what A is in each head -> how many numbers that are, with keys of width K
+    "none": lambda K: 0,
+    "head": lambda K: 1,
+    "channel": lambda K: K,
+    "delta": lambda K: K * K,
+}
 
 
 def sent(
-    n: int,
-    H: int,
-    K: int,
-    V: int,
-    size: int = STATE,
-    rule: str = "plain",
-    way: str = "gather",
+    n: SupportsIndex,
+    rank: SupportsIndex,
+    B: SupportsIndex,
+    H: SupportsIndex,
+    K: SupportsIndex,
+    V: SupportsIndex,
+    factor: str = "none",
+    method: str = "scan",
+    size: SupportsIndex = 4,
+    backward: bool = False,
 ) -> int:
-    """Bytes that one rank sends in the forward pass of one layer and sequence: T is not in it.
+    """Bytes that one of n ranks sends in forward, or in backward alone; T is not among them.
 
-    "chain" hands the state on, rank after rank, n - 1 hops that wait for each other. "gather"
-    is an all-gather of every rank's N, and of its M for the delta rule: a ring sends n - 1
-    of them, at once, and each rank then puts those before it together. Sun et al. 2025 (LASP-2).
+    `factor` is what A is, one of FACTORS, and `size` the bytes of a number of the state. In a
+    scan the last rank has nobody to send to, the first in backward. A gather goes round a ring;
+    in backward everybody has the factors already, and only gradients go round.
 
-    >>> sent(8, H=32, K=128, V=128, way="chain") / 2**20, sent(8, H=32, K=128, V=128) / 2**20
-    (2.0, 14.0)
+    >>> [sent(4, rank, 1, 32, 128, 128) >> 20 for rank in range(4)]
+    [2, 2, 2, 0]
+    >>> sent(4, 0, 1, 32, 128, 128, "delta", "gather") >> 20
+    12
     """
-    n, H, K, V, size = sizes(n=n, H=H, K=K, V=V, size=size)
-    delta = chosen("rule", rule, RULES) == "delta"
-    if chosen("way", way, WAYS) == "chain":
-        return H * K * V * size if n > 1 else 0
-    return (n - 1) * H * K * (V + delta * K) * size
+    n, B, H, K, V, size = sizes(n=n, B=B, H=H, K=K, V=V, size=size)
+    rank = whole("rank", rank, least=0, most=n - 1)
+    chosen("factor", factor, FACTORS)
+    state, factors = B * H * K * V * size, B * H * FACTORS[factor](K) * size
+    if chosen("method", method, METHODS) == "gather":
+        return (n - 1) * (state if backward else state + factors)
+    return state * (rank != (0 if backward else n - 1))
 
 
-def sent_by_ring(n: int, T: int, G: int, K: int, V: int, size: int = 2) -> int:
+def sent_by_ring(
+    n: SupportsIndex,
+    T: SupportsIndex,
+    G: SupportsIndex,
+    K: SupportsIndex,
+    V: SupportsIndex,
+    size: SupportsIndex = 2,
+) -> int:
     """Bytes that one rank of ring attention sends for the same: its keys and values, n - 1 times.
 
     >>> sent_by_ring(8, T=131072, G=8, K=128, V=128) / 2**20
@@ -49,24 +75,22 @@ def sent_by_ring(n: int, T: int, G: int, K: int, V: int, size: int = 2) -> int:
 
 
 def same_as_ring(
-    n: int,
-    H: int,
-    K: int,
-    V: int,
-    G: int | None = None,
-    size: int = STATE,
-    cache: int = 2,
-    rule: str = "plain",
+    H: SupportsIndex,
+    K: SupportsIndex,
+    V: SupportsIndex,
+    G: SupportsIndex | None = None,
+    factor: str = "none",
+    size: SupportsIndex = 4,
+    cache: SupportsIndex = 2,
 ) -> float:
     """The tokens on each rank at which both send as much: more, and states are the smaller.
 
-    An all-gather of states beside a ring of keys and values, both n - 1 times, so the number of
-    ranks falls out; for K = V it is `same_as_cache`'s length, and twice that for the delta rule.
+    A gather of states beside a ring of keys and values, both n - 1 times, so the number of
+    ranks falls out; `cache` is the bytes of a number of those.
 
-    >>> same_as_ring(8, H=32, K=128, V=128, G=8)
+    >>> same_as_ring(H=32, K=128, V=128, G=8)
     512.0
     """
-    n, H, K, V, size, cache = sizes(n=n, H=H, K=K, V=V, size=size, cache=cache)
+    H, K, V, size, cache = sizes(H=H, K=K, V=V, size=size, cache=cache)
     G = H if G is None else whole("G", G)
-    two = max(n, 2)  # one rank sends nothing either way
-    return sent(two, H, K, V, size, rule) / ((two - 1) * G * (K + V) * cache)
+    return sent(2, 0, 1, H, K, V, factor, "gather", size) / (G * (K + V) * cache)
