@@ -5,7 +5,7 @@ import torch
 
 from weft import cli
 from weft.nn.transformer import Config
-from weft.plan.linear import METHODS, RULES
+from weft.plan.linear import DECODER_RULES, METHODS
 from weft.run.train.linear import LinearTraining, train
 from weft.run.world import launch
 
@@ -20,7 +20,7 @@ def exact(world, trainings):
 
 
 def test_losses_are_those_of_one_process():
-    cases = [(rule, METHODS[i % 2]) for i, rule in enumerate(RULES)]
+    cases = [(rule, METHODS[i % 2]) for i, rule in enumerate(DECODER_RULES)]
     one, three = (
         launch(exact, n, [LinearTraining(TINY, 3, 2, 0.1, 0, *case, n) for case in cases])
         for n in (1, 3)

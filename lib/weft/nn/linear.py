@@ -16,7 +16,7 @@ from torch.nn.functional import elu, gelu, layer_norm, logsigmoid, normalize, pa
 
 from weft.nn.transformer import Config, Embedding, Head
 from weft.plan.arguments import chosen
-from weft.plan.linear import RULES
+from weft.plan.linear import DECODER_RULES
 from weft.ref import linear, retention
 from weft.ref.attention import attention
 
@@ -62,7 +62,7 @@ class SoftmaxMixer(nn.Module):
 
 
 class LinearMixer(nn.Module):
-    """Attention with a state [B, H, K, V], by one of RULES.
+    """Attention with a state [B, H, K, V], by one of DECODER_RULES.
 
     "linear" has features 1 + elu and divides by their sum, for which the state has one more
     column. The others divide nothing; each head's output is normalised to mean 0 and variance 1.
@@ -80,7 +80,7 @@ class LinearMixer(nn.Module):
         form: Callable[..., Any] = mix,
     ):
         super().__init__()
-        self.rule, self.form = chosen("rule", rule, RULES), form
+        self.rule, self.form = chosen("rule", rule, DECODER_RULES), form
         self.heads = config.heads
         self.qk, self.v, self.out = _projections(config, key_width)
         kept = torch.tensor(retention.DECAYS(config.heads))

@@ -11,17 +11,12 @@ from math import log
 import torch
 from torch import Tensor
 
-from weft.plan.arguments import few, number, row, whole
-from weft.plan.linear import check
+from weft.plan.linear import DECAYS, check, checked_decays
 from weft.ref.linear import gated
 
+__all__ = ["DECAYS", "chunked", "parallel", "recurrent"]
+
 Decay = Sequence[float] | Tensor
-
-
-def DECAYS(H: int) -> list[float]:
-    """RetNet's decays, 1 - 2^(-5 - i) for head i of H. Sun et al. 2023, section 2.2."""
-    few(whole("H", H), "heads", H=H)
-    return [1 - 2.0 ** (-5 - i) for i in range(H)]
 
 
 def recurrent(
@@ -78,14 +73,7 @@ def parallel(
 def _log(decay: Decay | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The logarithm of each head's decay for each token, [B, T, H], at least in fp32."""
     sizes = check(q, k, v)
-    decays = DECAYS(sizes.H) if decay is None else [number("decay", x) for x in row("decay", decay)]
-    if len(decays) != sizes.H:
-        raise ValueError(
-            f"decay has {len(decays)} numbers, must have one for each of H = {sizes.H}"
-        )
-    for each in decays:
-        if not 0 < each <= 1:
-            raise ValueError(f"decay has {each}, must lie in (0, 1]")
+    decays = checked_decays(decay, sizes.H)
     wide = torch.promote_types(q.dtype, torch.float32)
     logs = torch.tensor([log(x) for x in decays], dtype=wide, device=q.device)
     return logs.expand(sizes.B, sizes.T, sizes.H)

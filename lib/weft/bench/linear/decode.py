@@ -18,6 +18,7 @@ from weft.bench.record import Measurement
 from weft.kernels.decode import paged_attention as kernel
 from weft.nn.decode import Decoder, DecoderConfig, PagedCache, step
 from weft.nn.linear import LinearMixer, MixerDecoder, mix
+from weft.plan.linear import next_token, state_bytes
 from weft.ref.decode import paged_attention as reference
 from weft.ref.linear import gated
 
@@ -116,8 +117,10 @@ def stated(sizes: DecodingSizes, context: int, device: str) -> DecodingWay:
     state = context - 1, [torch.randn_like(each) for each in empty]
     tokens = torch.ones(B, dtype=torch.long, device=device)
     kept = sum(each.nbytes for each in state[1])
-    said = config.layers * B * config.width * (config.width // config.heads) * FLOAT
-    return DecodingWay(lambda: model.step(tokens, state)[0], kept, said, 2 * said + _weights(model))
+    K = config.width // config.heads
+    said = B * state_bytes(config.heads, K, K, config.layers)
+    moved = B * config.layers * next_token(config.heads, K, K).bytes
+    return DecodingWay(lambda: model.step(tokens, state)[0], kept, said, moved + _weights(model))
 
 
 def _weights(model: nn.Module) -> int:

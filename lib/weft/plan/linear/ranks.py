@@ -22,8 +22,8 @@ FACTORS = {  # what A is in each head -> how many numbers that are, with keys of
     "delta": lambda K: K * K,
 }
 # The small decoder's rules, and what A is in each of them.
-RULES = {"linear": "none", "decay": "head", "gate": "head", "delta": "delta"}
-RULES |= {"gated_delta": "delta"}
+DECODER_RULES = {"linear": "none", "decay": "head", "gate": "head", "delta": "delta"}
+DECODER_RULES |= {"gated_delta": "delta"}
 
 
 def sent(
@@ -56,3 +56,44 @@ def sent(
     if chosen("method", method, METHODS) == "gather":
         return (n - 1) * (state if backward else state + factors)
     return state * (rank != (0 if backward else n - 1))
+
+
+def sent_by_ring(
+    n: SupportsIndex,
+    T: SupportsIndex,
+    G: SupportsIndex,
+    K: SupportsIndex,
+    V: SupportsIndex,
+    size: SupportsIndex = 2,
+) -> int:
+    """Bytes that one rank of ring attention sends for the same: its keys and values, n - 1 times.
+
+    >>> sent_by_ring(8, T=131072, G=8, K=128, V=128) / 2**20
+    448.0
+    """
+    n, T, G, K, V, size = sizes(n=n, T=T, G=G, K=K, V=V, size=size)
+    if n > T:
+        raise ValueError(f"T is {T}, must be at least n = {n}, a token for each rank")
+    return (n - 1) * -(-T // n) * G * (K + V) * size
+
+
+def same_as_ring(
+    H: SupportsIndex,
+    K: SupportsIndex,
+    V: SupportsIndex,
+    G: SupportsIndex | None = None,
+    factor: str = "none",
+    size: SupportsIndex = 4,
+    cache: SupportsIndex = 2,
+) -> float:
+    """The tokens on each rank at which both send as much: more, and states are the smaller.
+
+    A gather of states beside a ring of keys and values, both n - 1 times, so the number of
+    ranks falls out; `cache` is the bytes of a number of those.
+
+    >>> same_as_ring(H=32, K=128, V=128, G=8)
+    512.0
+    """
+    H, K, V, size, cache = sizes(H=H, K=K, V=V, size=size, cache=cache)
+    G = H if G is None else whole("G", G)
+    return sent(2, 0, 1, H, K, V, factor, "gather", size) / (G * (K + V) * cache)

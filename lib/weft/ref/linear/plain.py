@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu, pad, relu
 
-from weft.plan.linear import check, check_chunk, check_state
+from weft.plan.linear import check, check_causal, check_chunk, check_feature, check_pair, check_state
 from weft.ref.linear.layout import chunks, inside, start, tokens
 
 Feature = str | Callable[[Tensor], Tensor]
@@ -42,7 +42,7 @@ def recurrent(
     state kept, in fp32. ValueError names an argument that does not fit; `causal` must be true.
     Katharopoulos et al. 2020, equations 16 to 20.
     """
-    _only_causal(causal)
+    check_causal(causal)
     Q, K, V, S = _prepared(q, k, v, feature, normalize, initial)
     parts = []
     for q_t, k_t, v_t in tokens(Q, K, V):  # [B, H, 1, K or V]
@@ -67,7 +67,7 @@ def chunked(
     O = Q S + tril(Q K^T) V, then S = S + K^T V, with Q, K, V of one chunk. Arguments and result
     as `recurrent`'s; T need not divide by `chunk`.
     """
-    _only_causal(causal)
+    check_causal(causal)
     C = check_chunk(chunk)
     Q, K, V, S = _prepared(q, k, v, feature, normalize, initial)
     parts = []
@@ -100,8 +100,7 @@ def parallel(
 def _prepared(q, k, v, feature, normalize, initial):
     """The features of q and k, the values with a column of ones where asked, and the state."""
     sizes = check(q, k, v)
-    if not callable(feature) and feature not in FEATURES:
-        raise ValueError(f"feature is {feature!r}, must be {', '.join(FEATURES)} or a function")
+    check_feature(feature, FEATURES)
     feature = feature if callable(feature) else FEATURES[feature]
     Q, K, V = inside(q, k, v)
     Q, K = feature(Q), feature(K)
@@ -111,9 +110,7 @@ def _prepared(q, k, v, feature, normalize, initial):
     V = pad(V, (0, 1), value=1.0)
     if initial is None:
         return Q, K, V, start(None, q, (*kept, sizes.V + 1))
-    if not isinstance(initial, tuple) or len(initial) != 2:
-        pair = "S [B, H, K, V] and z [B, H, K], where normalize is true"
-        raise ValueError(f"initial is a {type(initial).__name__}, must be a pair: {pair}")
+    check_pair(initial)
     S, z = initial
     check_state("initial[0]", S, "S [B, H, K, V]", (*kept, sizes.V), q)
     check_state("initial[1]", z, "z [B, H, K]", kept, q)
@@ -126,8 +123,3 @@ def _finished(parts: list[Tensor], S: Tensor, v: Tensor, normalize: bool, final:
     if normalize:
         o, S = o[..., :-1] / o[..., -1:], (S[..., :-1], S[..., -1])
     return (o.to(v.dtype), S) if final else o.to(v.dtype)
-
-
-def _only_causal(causal: bool) -> None:
-    if not causal:
-        raise ValueError(f"causal is {causal!r}, must be true here; `parallel` has both")

@@ -18,7 +18,7 @@ from weft.meter import traffic
 from weft.nn.linear import LinearMixer, MixerDecoder
 from weft.nn.transformer import loss
 from weft.plan.arguments import sizes
-from weft.plan.linear import RULES, sent
+from weft.plan.linear import DECODER_RULES, sent
 from weft.run.collectives import all_reduce
 from weft.run.linear import attention
 from weft.run.train.options import linear_parser
@@ -43,7 +43,7 @@ class LinearTraining(Training):
         """Bytes of states and their gradients that a rank sends in a step."""
         K = self.config.width // self.config.heads
         V = K + (self.rule == "linear")  # the normaliser is one more column
-        state = self.batch, self.config.heads, K, V, RULES[self.rule], self.method
+        state = self.batch, self.config.heads, K, V, DECODER_RULES[self.rule], self.method
         one = (sent(self.ranks, rank, *state, backward=backward) for backward in (False, True))
         return self.config.layers * sum(one)
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.plan.linear import METHODS, RULES
+from weft.plan.linear import DECODER_RULES, METHODS
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.zero import BUCKET
 
@@ -129,7 +129,7 @@ def linear_parser() -> argparse.ArgumentParser:
     parser = training_parser("linear", about, per="step")
     add_ranks(parser, int(os.environ.get("WORLD_SIZE", 4)), metavar="N")  # torchrun's
     add = parser.add_argument
-    add("--rule", choices=[*RULES], default="gate", help="how states change (%(default)s)")
+    add("--rule", choices=[*DECODER_RULES], default="gate", help="how states change (%(default)s)")
     add("--method", choices=METHODS, default="scan", help="how states travel (%(default)s)")
     return parser
 
