@@ -168,3 +168,28 @@ def test_fsdp2_sends_what_the_plan_says(mesh):
         for step in sent.values():
             told = {op: step.get(op, 0) for op in expected}
             assert told == expected, (switches, m)
+
+
+def summed(world):
+    """Elements that a rank keeps of gradients after each microbatch of HSDP: `.grad`, a sum."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    warnings.simplefilter("ignore")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = fully_shard(nn.Linear(WIDTH, 2 * WIDTH, bias=False), mesh=mesh)
+    found = []
+    for last in (False, False, True):
+        model.set_requires_all_reduce(last)
+        model(torch.ones(2, WIDTH)).sum().backward()
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        partial = model._get_fsdp_state()._fsdp_param_group._partial_reduce_output
+        kept = sum(grad.to_local().numel() for grad in grads)
+        found.append((kept, 0 if partial is None else partial.numel()))
+    return found
+
+
+def test_replicas_that_wait_keep_one_sum_in_place_of_the_gradient():
+    """So `kept` of the plan has it already."""
+    shard = 2 * WIDTH * WIDTH // 2
+    assert launch(summed, 4, timeout=600) == [[(0, shard), (0, shard), (shard, 0)]] * 4
