@@ -1,6 +1,7 @@
 """The chapter's recipe for FSDP2 trains as one process does, and FSDP2 sends what the plan says."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -112,6 +113,28 @@ def test_the_recipe_is_a_whole_script(tmp_path):
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     assert len(shapes) == 10 and shapes["blocks.3.weight"] == (64, 64)
     assert shapes["head.weight"] == (1, 64) and all(x.isfinite().all() for x in state.values())
+
+
+def test_a_model_without_memory_is_filled_from_a_file(tmp_path):
+    torch.save(Tower().state_dict(), tmp_path / "model.pt")
+    recipe, filling = shown("python", "zero-fsdp2"), shown("python", "zero-meta")
+
+    def work(world):
+        warnings.simplefilter("ignore")
+        os.chdir(tmp_path)
+        names = {"make": Tower, "device": world.device.type, "nodes": 2, "gpus": 2}
+        exec(recipe, names)
+        exec(filling, names)
+        model = names["model"]
+        local = sum(p.to_local().numel() for p in model.parameters())
+        return local, {name: p.full_tensor() for name, p in model.named_parameters()}
+
+    whole = dict(Tower().named_parameters())
+    numel = sum(p.numel() for p in whole.values())
+    for local, found in launch(work, 4, timeout=600):
+        assert local == numel / 2
+        for name, parameter in whole.items():
+            torch.testing.assert_close(found[name], parameter.detach(), rtol=0, atol=0)
 
 
 def test_deepspeeds_file_is_stage_3_in_16_bits():
