@@ -46,9 +46,9 @@ VALUES = {
     "ref.experts.": {"scores": some(5, 4), "k": 2, "capacity": 3, "x": some(5, 3), "factor": 1.25,
                      "router": some(3, 4), "up": some(4, 3, 6), "down": some(4, 6, 3),
                      "routes": route(some(5, 4), k=2)},
-    "ref.griffin.": {"a": some(2, 5, 3).sigmoid(), "x": some(2, 5, 3), "a_param": some(3), "initial": some(2, 3), "window": 2,
+    "ref.griffin.": {"x": some(2, 5, 3), "a_param": some(3), "initial": some(2, 3), "window": 2,
                      "input_gate": some(2, 5, 3).sigmoid(), "reset": some(2, 5) > 0,
-                     "recurrence_gate": some(2, 5, 3).sigmoid()},
+                     "recurrence_gate": some(2, 5, 3).sigmoid(), "a": some(2, 5, 3).sigmoid()},
     "ref.linear.": heads(16) | {"feature": "relu", "initial": None, "chunk": 3, "causal": True},
     "ref.retention.": heads(16) | {"decay": [0.5, 0.75], "initial": some(1, 2, 16, 16)}
     | {"chunk": 3, "H": 2},
