@@ -159,6 +159,12 @@ VALUES = {
     "plan.hopper.in_turn.": {"pieces": [3, 2, 1, 0]},
     "plan.hopper.Kernel.": {"rows": KERNEL.rows},
     "plan.hopper.Played.": {"stretches": hopper.play(KERNEL).stretches, "ends": {}},
+    "plan.linear.": {
+        "form": "chunked", "rule": "plain", "C": 16, "kernels": 2, "cache": 2, "moved": False,
+        "way": "gather", "decay": 0.5, "format": "bf16", "term": 0.5, "chunk": 4,
+        "keys": [(1.0, 0.0), (0.6, 0.8)], "values": [1.0, 2.0], "asked": [(0.0, 1.0)],
+    },
+    "plan.linear.checked_decays.": {"decay": [0.5] * 4},
     "plan.memory.States.": {"weights": 1.0, "gradients": 1.0, "optimizer": 1.0},
     "plan.memory.Passing.": {"gathered": 1, "reduced": 1, "recomputed": 1, "logits": 1,
     "reserve": 1},

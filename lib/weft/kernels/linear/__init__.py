@@ -5,8 +5,8 @@ at once. The gradients take the same two passes, `decay` for those of the decays
 has what is different where each channel of a key fades by itself.
 """
 
-from weft.kernels.linear import gated
+from weft.kernels.linear import delta, gated
 from weft.kernels.linear.autograd import differentiable
 from weft.kernels.linear.plain import chunked, passes
 
-__all__ = ["chunked", "differentiable", "gated", "passes"]
+__all__ = ["chunked", "delta", "differentiable", "gated", "passes"]

@@ -49,7 +49,7 @@ def load_chunk(x, first, rows, i_w, WIDTH: tl.constexpr, TILE_T: tl.constexpr, T
 @triton.jit
 def store_chunk(x, first, rows, i_w, b, WIDTH: tl.constexpr):
     """Round a tile to the tensor's type and write what of it exists."""
-    o_t, o_w = tl.arange(0, b.shape[0]), i_w * b.shape[1] + tl.arange(0, b.shape[1])
+    o_t, o_w = tl.arange(0, b.shape[0]), tl.arange(0, b.shape[1]) + i_w * b.shape[1]
     m = (o_t < rows)[:, None] & (o_w < WIDTH)[None, :]
     p = row_pointer(x, first) + o_t[:, None] * x.t + o_w[None, :]
     tl.store(p, b.to(x.p.dtype.element_ty), mask=m)

@@ -50,4 +50,12 @@ TILES = {  # pass: a tile
     "channel output": ChunkTile(32, 128, 8, 2),
     "channel dv": ChunkTile(32, 128, 8, 2),
     "channel dqkg": ChunkTile(32, 64, 8, 2),
+    "inverse": ChunkTile(64, 64, 4, 2),
+    "written": ChunkTile(256, 32, 4, 2),
+    "written, wide": ChunkTile(256, 32, 8, 1),
+    "inside": ChunkTile(64, 64, 4, 3),
+    "flows": ChunkTile(256, 32, 8, 2),
+    "flows, wide": ChunkTile(256, 16, 8, 1),
+    "delta dv": ChunkTile(64, 64, 4, 1),
+    "delta dqk": ChunkTile(32, 32, 8, 2),
 }
