@@ -9,8 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from weft.kernels.attention.face import NoSecondDerivative
-from weft.kernels.attention.launch import in_rows
+from weft.kernels.attention import NoSecondDerivative, in_rows
 from weft.kernels.code import Pass, recording
 from weft.kernels.linear.channels import added_up, channel_gradients, channel_output
 from weft.kernels.linear.decay import decay
@@ -64,22 +63,17 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of q, k, v, the decays and the initial state, those that are wanted."""
     dstates, dinitial = states(x, x.q, do, dlast, backwards=True)
-    each = states(x, x.k, x.v, initial)[0] if wanted[0] or wanted[3] else None
-    dq = dk = dv = dg = None
+    dinitial = dinitial if wanted[4] else None
+    before_each = wanted[0] or wanted[3] or x.left is not None
+    each = states(x, x.k, x.v, initial)[0] if before_each else None
     if x.left is not None:
-        each = states(x, x.k, x.v, initial)[0] if each is None else each
         dq, dk, dg = channel_gradients(x, do, each, dstates)
-        dv = channel_output(x, "dv", x.k, x.q, do, dstates)
-        return dq, dk, dv, dg, dinitial
-    if wanted[0]:
-        dq = output(x, "dq", do, x.v, x.k, each)
-    if wanted[1]:
-        dk = output(x, "dk", x.v, do, x.q, dstates)
-    if wanted[2]:
-        dv = output(x, "dv", x.k, x.q, do, dstates)
-    if wanted[3]:
-        dg = decay(x, do, each, dstates)
-    return dq, dk, dv, dg, dinitial if wanted[4] else None
+        return dq, dk, channel_output(x, "dv", x.k, x.q, do, dstates), dg, dinitial
+    dq = output(x, "dq", do, x.v, x.k, each) if wanted[0] else None
+    dk = output(x, "dk", x.v, do, x.q, dstates) if wanted[1] else None
+    dv = output(x, "dv", x.k, x.q, do, dstates) if wanted[2] else None
+    dg = decay(x, do, each, dstates) if wanted[3] else None
+    return dq, dk, dv, dg, dinitial
 
 
 def launched(
@@ -88,6 +82,7 @@ def launched(
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     decays: int | None = None,
+    chunk: int = 64,
 ) -> tuple[Pass, ...]:
     """What a face launches on a chip for 16 heads of 4096 tokens, in no memory at all.
 
@@ -100,6 +95,6 @@ def launched(
     for one in given:
         one.requires_grad_()
     with recording(target) as found:
-        o = face(*given)
+        o = face(*given, chunk=chunk)
         torch.autograd.grad(o, given, torch.empty_like(o))
     return tuple({one.name: one for one in found}.values())  # some run in both directions
