@@ -66,6 +66,10 @@ VALUES = {
     | {"log_decay": -some(1, 4, 2).abs(), "target": "sm_90"},
     "kernels.retention.": heads(16) | {"decay": [0.5, 0.75], "initial": some(1, 2, 16, 16)}
     | {"chunk": 3},
+    "kernels.linear.delta.": heads(16) | {
+        "beta": 2 * some(1, 4, 2).sigmoid(), "log_decay": -some(1, 4, 2).abs(), "initial": None,
+        "chunk": 3, "target": "sm_90",
+    },
     "kernels.precision.": {"target": "sm_90"},
 }  # fmt: skip
 VALUES["ref.decode."] = VALUES["kernels.decode.paged_attention."] = CACHES
