@@ -46,6 +46,8 @@ EXEMPT = {  # layer -> reason -> names
         "what a compiler gives and is given": "kernels.Compiled kernels.Pass",
         "compiles for seconds: test_compile has what it refuses": "kernels.compile_for",
         "called by autograd alone": "kernels.attention.NoSecondDerivative",
+        "what kernels of other topics have checked before":
+            "kernels.attention.chip kernels.attention.in_rows",
     },
     "run": {
         "options of a command: the trainers' tests have what they refuse": "run.train.main",
