@@ -39,7 +39,7 @@ SHARED = {  # layers whose entries are topics -> what else they hold, which seve
     "explore": {"box", "memory"},
     "ref": set(),
     "kernels": {"code", "gluon", "interpret"},
-    "nn": {"transformer"},
+    "nn": {"safetensors", "transformer"},
     "run": {"digest", "files", "train", "world"},
     "bench": {"clock", "goals", "jobs", "machine_code", "record"},
 }
