@@ -34,7 +34,8 @@ def softmax_kernel(x, out, columns, x_stride, out_stride, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < columns
-    scores = tl.load(x + row * x_stride + column, mask=inside, other=-float("inf"))
+    start = x + row * x_stride
+    scores = tl.load(start + column, mask=inside, other=-float("inf"))
     scores = scores.to(tl.float32)
     weights = tl.exp(scores - tl.max(scores, axis=0))
     weights = weights / tl.sum(weights, axis=0)

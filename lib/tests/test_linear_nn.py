@@ -8,12 +8,15 @@ from math import log
 import pytest
 import torch
 
-from weft.nn.linear import RULES, LinearMixer, MixerDecoder, SoftmaxMixer
+from weft.nn.linear import LinearMixer, MixerDecoder, SoftmaxMixer
 from weft.nn.transformer import Config, loss
+from weft.plan.linear import DECODER_RULES
 from weft.run.train.text import read_text, windows
 
 SMALL = Config(layers=2, width=12, heads=3, vocab=7, seq=9)
-MIXERS = {rule: partial(LinearMixer, rule=rule) for rule in RULES} | {"softmax": SoftmaxMixer}
+MIXERS = {rule: partial(LinearMixer, rule=rule) for rule in DECODER_RULES} | {
+    "softmax": SoftmaxMixer
+}
 
 
 @pytest.mark.parametrize("name", MIXERS)

@@ -1,15 +1,14 @@
 """RetNet: its forms agree, it decodes as it trains, and it says what torchscale's formulas say."""
 
 import json
-import struct
 from math import sqrt
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.nn.functional import gelu, silu
 
 from weft.nn.retention import FORMS, MultiScaleRetention, RetNet, RetNetConfig, load
-from weft.nn.safetensors import read
 
 FIELDS = {
     "decoder_embed_dim": 12,
@@ -198,18 +197,6 @@ def oracle_model(tokens, w, config):
     return x @ w["output_projection.weight"].T
 
 
-def write(path, tensors):
-    """A .safetensors file of fp32 tensors, by hand."""
-    header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, x in tensors.items():
-        raw = x.float().contiguous().numpy().tobytes()
-        place = [len(data), len(data) + len(raw)]
-        header[name] = {"dtype": "F32", "shape": list(x.shape), "data_offsets": place}
-        data += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
 POST = {"decoder_normalize_before": False, "deepnorm": True, "layernorm_embedding": True}
 TIED = {"share_decoder_input_output_embed": True, "no_scale_embedding": False}
 
@@ -226,7 +213,7 @@ def test_a_folder_is_loaded_and_says_what_torchscale_says(tmp_path, fields):
     file = saved | {"retnet_rel_pos.decay": (1 - 2.0 ** (-5 - torch.arange(3.0))).log()}
     if "share_decoder_input_output_embed" in fields:
         del file["output_projection.weight"]
-    write(tmp_path / "model.safetensors", file)
+    save_file({name: x.float() for name, x in file.items()}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config))
     tokens = torch.randint(11, (1, 10))
     wanted = oracle_model(tokens[0], saved, config)
@@ -235,17 +222,14 @@ def test_a_folder_is_loaded_and_says_what_torchscale_says(tmp_path, fields):
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path):
-    wrong = {"retnet_rel_pos.decay": torch.tensor([-0.5, -0.1, 0])}
-    write(tmp_path / "model.safetensors", wrong)
     (tmp_path / "config.json").write_text(json.dumps(FIELDS))
+    wrong = {"retnet_rel_pos.decay": torch.tensor([-0.5, -0.1, 0])}
+    save_file(wrong, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"retnet_rel_pos.decay is \[-0.5, .*RetNet's decays"):
         load(tmp_path)
-    write(tmp_path / "model.safetensors", {"layer_norm.weight": torch.ones(12)})
-    with pytest.raises(ValueError, match=r"embed_tokens.weight in .* is absent, must"):
+    save_file({"layer_norm.weight": torch.ones(12)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"has no weight embed_tokens.weight"):
         load(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"a pickle, perhaps")
-    with pytest.raises(ValueError, match=r"must be a \.safetensors file"):
-        read(tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="moe_freq is 2, must be 0 or absent"):
         RetNetConfig.of(FIELDS | {"moe_freq": 2})
     with pytest.raises(ValueError, match="vocab_size is absent"):

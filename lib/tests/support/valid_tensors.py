@@ -62,6 +62,10 @@ VALUES = {
                         "dtype": torch.float32},
     "kernels.griffin.": {"a": some(2, 5, 3).sigmoid(), "x": some(2, 5, 3), "initial": some(2, 3),
                          "chunk": 2, "target": "sm_90", "only": ("scan",)},
+    "kernels.linear.": heads(16) | {"feature": "relu", "initial": None, "chunk": 3, "causal": True}
+    | {"log_decay": -some(1, 4, 2).abs(), "target": "sm_90"},
+    "kernels.retention.": heads(16) | {"decay": [0.5, 0.75], "initial": some(1, 2, 16, 16)}
+    | {"chunk": 3},
     "kernels.precision.": {"target": "sm_90"},
 }  # fmt: skip
 VALUES["ref.decode."] = VALUES["kernels.decode.paged_attention."] = CACHES

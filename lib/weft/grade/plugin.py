@@ -15,6 +15,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from weft.grade.result import Row
 from weft.grade.worker import load
 from weft.process.forkserver import Forkserver
 from weft.process.job import Job
+from weft.process.scratch import scratch
 
 try:
     import hypothesis
@@ -46,9 +48,22 @@ def grade(job: Job, rank: int, folder: str) -> bytes:
     os.dup2(2, 1)
     os.chdir(asked["folder"])
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = os.path.join(asked["folder"], "hypothesis")
-    server = Forkserver.here(worker.clean.channel.fileno())
-    pytest.main(asked["arguments"], [Grading(server, report, asked)])
+    with worker.kept_out(asked["answers"], asked["tests"], asked["scratch"]):
+        server = Forkserver.here(worker.clean.channel.fileno())
+        pytest.main(asked["arguments"], [Grading(server, report, asked)])
     return b""
+
+
+def warm(tests: Path) -> None:
+    """Have pytest import, and hypothesis look for, what every grading with these tests needs."""
+    with scratch() as folder, open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        pytest.main(["--version", "-c", os.devnull, "--rootdir", str(folder)])
+        if any(b"hypothesis" in file.read_bytes() for file in tests.glob("test_*.py")):
+            os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder)
+            with suppress(ImportError):  # numbers in the texts of modules, which it tries too
+                from hypothesis.internal.conjecture.providers import _get_local_constants
+
+                _get_local_constants()
 
 
 class Grading:
@@ -70,6 +85,10 @@ class Grading:
         config.addinivalue_line("markers", "points(n, hint, read, after, seconds, tier): graded")
         config.addinivalue_line("markers", "hidden: not copied into exercises/")
         if hypothesis is not None:
+            # `explain` traces every line, for what nobody here is told.
+            left_out = {hypothesis.Phase.explain}
+            if not self.asked["shrink"]:
+                left_out.add(hypothesis.Phase.shrink)
             hypothesis.settings.register_profile(
                 "weft",
                 derandomize=False,  # where CI is set, the default is to draw the same every time
@@ -78,6 +97,7 @@ class Grading:
                 max_examples=50,
                 report_multiple_bugs=False,  # a student is shown one mistake at a time
                 print_blob=False,
+                phases=set(hypothesis.Phase) - left_out,
                 suppress_health_check=[
                     hypothesis.HealthCheck.too_slow,
                     hypothesis.HealthCheck.function_scoped_fixture,

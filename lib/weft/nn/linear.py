@@ -16,11 +16,11 @@ from torch.nn.functional import elu, gelu, layer_norm, logsigmoid, normalize, pa
 
 from weft.nn.transformer import Config, Embedding, Head
 from weft.plan.arguments import chosen
+from weft.plan.linear import DECODER_RULES
 from weft.ref import linear, retention
 from weft.ref.attention import attention
 
 Mixed = tuple[Tensor, Any]  # [B, T, D], and the state after the last token
-RULES = ("linear", "decay", "gate", "delta", "gated delta")
 
 
 def mix(
@@ -62,7 +62,7 @@ class SoftmaxMixer(nn.Module):
 
 
 class LinearMixer(nn.Module):
-    """Attention with a state [B, H, K, V], by one of RULES.
+    """Attention with a state [B, H, K, V], by one of DECODER_RULES.
 
     "linear" has features 1 + elu and divides by their sum, for which the state has one more
     column. The others divide nothing; each head's output is normalised to mean 0 and variance 1.
@@ -80,17 +80,17 @@ class LinearMixer(nn.Module):
         form: Callable[..., Any] = mix,
     ):
         super().__init__()
-        self.rule, self.form = chosen("rule", rule, RULES), form
+        self.rule, self.form = chosen("rule", rule, DECODER_RULES), form
         self.heads = config.heads
         self.qk, self.v, self.out = _projections(config, key_width)
         kept = torch.tensor(retention.DECAYS(config.heads))
         if rule == "decay":
             self.register_buffer("log_decay", kept.log())
-        if rule in ("gate", "gated delta"):
+        if rule in ("gate", "gated_delta"):
             self.gate = nn.Linear(config.width, config.heads)
             nn.init.zeros_(self.gate.weight)
             self.gate.bias = nn.Parameter(kept.logit())
-        if rule in ("delta", "gated delta"):
+        if rule in ("delta", "gated_delta"):
             self.beta = nn.Linear(config.width, config.heads)
 
     def forward(self, x_BTD: Tensor, state: Tensor | None = None) -> Mixed:
@@ -100,9 +100,9 @@ class LinearMixer(nn.Module):
             q, k, v = elu(q) + 1, elu(k) + 1, pad(v, (0, 1), value=1.0)
         if self.rule == "decay":
             g = self.log_decay.expand(*x_BTD.shape[:2], -1)
-        if self.rule in ("gate", "gated delta"):
+        if self.rule in ("gate", "gated_delta"):
             g = logsigmoid(self.gate(x_BTD))
-        if self.rule in ("delta", "gated delta"):
+        if self.rule in ("delta", "gated_delta"):
             q, k, b = normalize(q, dim=-1), normalize(k, dim=-1), self.beta(x_BTD).sigmoid()
         o, state = self.form(q, k, v, log_decay=g, beta=b, initial=state, final=True)
         if self.rule == "linear":

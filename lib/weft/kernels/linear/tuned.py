@@ -5,7 +5,7 @@ Chosen by the machine code, before any GPU had run them: nothing spills.
 
 from typing import NamedTuple
 
-from weft.kernels.attention.tuned import INTERPRETER
+from weft.kernels.attention import INTERPRETER
 
 
 class ChunkTile(NamedTuple):
@@ -21,9 +21,14 @@ class ChunkTile(NamedTuple):
         return {"num_warps": self.warps, "num_stages": self.stages}
 
 
-def tile(target: str, name: str, size: int, K: int, V: int) -> ChunkTile:
-    """The tile of one pass for elements of `size` bytes, no wider than the padded widths."""
+def tile(target: str, name: str, size: int, chunk: int, K: int, V: int) -> ChunkTile:
+    """The tile of one pass for elements of `size` bytes, no wider than the padded widths.
+
+    Chunks of more than 64 tokens have twice the warps.
+    """
     one = ChunkTile(32, 32) if target == INTERPRETER or size == 4 else TILES[name]
+    if chunk > 64:
+        one = one._replace(k=min(one.k, 32), v=min(one.v, 64), warps=8)
     return one._replace(k=min(one.k, K), v=min(one.v, V))
 
 
@@ -36,7 +41,15 @@ TILES = {  # pass: a tile
     "dk": ChunkTile(64, 128, 4, 3),
     "dv": ChunkTile(64, 128, 4, 3),
     "decay": ChunkTile(64, 64, 8, 2),
-    "channel output": ChunkTile(64, 128, 8, 2),
-    "channel dv": ChunkTile(64, 128, 8, 2),
-    "channel dqkg": ChunkTile(64, 64, 8, 2),
+    "channel output": ChunkTile(32, 128, 8, 2),
+    "channel dv": ChunkTile(32, 128, 8, 2),
+    "channel dqkg": ChunkTile(32, 64, 8, 2),
+    "inverse": ChunkTile(64, 64, 4, 2),
+    "written": ChunkTile(256, 32, 4, 2),
+    "written, wide": ChunkTile(256, 32, 8, 1),
+    "inside": ChunkTile(64, 64, 4, 3),
+    "flows": ChunkTile(256, 32, 8, 2),
+    "flows, wide": ChunkTile(256, 16, 8, 1),
+    "delta dv": ChunkTile(64, 64, 4, 1),
+    "delta dqk": ChunkTile(32, 32, 8, 2),
 }

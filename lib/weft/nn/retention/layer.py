@@ -10,7 +10,7 @@ computes it: the sum of a row of scores is what retention gives for values that 
 Dims: B batch, T time, D width, H heads, K = D / H key width, V value width of one head.
 """
 
-from math import expm1, log
+from math import log
 
 import torch
 from torch import Tensor, nn
@@ -107,7 +107,8 @@ class MultiScaleRetention(nn.Module):
 
     def _decayed(self, first: int, o_BTHV: Tensor) -> Tensor:
         """1 + decay + ... + decay^n at each position n, [T, H, 1], in float64."""
-        ends = range(first + 1, first + 1 + o_BTHV.shape[1])
-        rows = [[expm1(n * log(x)) / (x - 1) for x in self.decays] for n in ends]
-        sums = torch.tensor(rows, dtype=torch.float64, device=o_BTHV.device)
-        return sums.view(-1, self.heads, 1)
+        options = {"dtype": torch.float64, "device": o_BTHV.device}
+        logs_H = torch.tensor([log(decay) for decay in self.decays], **options)
+        ends_T1 = torch.arange(first + 1, first + 1 + o_BTHV.shape[1], **options)[:, None]
+        sums_TH = torch.expm1(ends_T1 * logs_H) / torch.expm1(logs_H)
+        return torch.where(logs_H < 0, sums_TH, ends_T1)[..., None]  # n + 1 where nothing fades

@@ -4,7 +4,6 @@ Names of parameters are torchscale's, so a state dict of its `RetNetDecoder` fit
 Dims: B batch, T time, D width, N vocabulary.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, relu, silu
 
+from weft.nn import published
 from weft.nn.retention.layer import MultiScaleRetention, State
-from weft.nn.safetensors import read
 from weft.plan.arguments import amount, chosen, sizes
 from weft.plan.linear import DECAYS
 
@@ -178,20 +177,13 @@ def load(folder: str | Path) -> RetNet:
 
     It says what torchscale's says in its parallel form, the one that it trains in.
     """
-    folder = Path(folder)
-    model = RetNet(RetNetConfig.of(json.loads((folder / "config.json").read_text("utf-8"))))
-    tensors = read(folder / "model.safetensors")
-    _check_decays(tensors, model.config.decoder_retention_heads)
-    kept = {name: x for name, x in tensors.items() if not name.startswith("retnet_rel_pos.")}
-    if model.config.share_decoder_input_output_embed:
-        kept["output_projection.weight"] = kept.get("embed_tokens.weight", torch.empty(0))
-    wanted = {name: list(x.shape) for name, x in model.state_dict().items()}
-    found = {name: list(x.shape) for name, x in kept.items()}
-    for name in sorted(wanted.keys() | found):
-        if wanted.get(name) != found.get(name):
-            sizes_are = f"{found.get(name, 'absent')}, must be {wanted.get(name, 'absent')}"
-            raise ValueError(f"{name} in {folder} is {sizes_are} by its config.json")
-    model.load_state_dict(kept)
+    config, weights = published.read(folder)
+    model = RetNet(RetNetConfig.of(config))
+    _check_decays(weights, model.config.decoder_retention_heads)
+    kept = {name: x for name, x in weights.items() if not name.startswith("retnet_rel_pos.")}
+    if model.config.share_decoder_input_output_embed and "embed_tokens.weight" in kept:
+        kept["output_projection.weight"] = kept["embed_tokens.weight"]
+    published.fill(model, kept, folder)
     return model
 
 

@@ -40,6 +40,7 @@ from weft.plan.linear.limits import (
     stalls,
 )
 from weft.plan.linear.ranks import (
+    DECODER_RULES,
     FACTORS,
     METHODS,
     same_as_ring,
@@ -49,6 +50,7 @@ from weft.plan.linear.ranks import (
 
 __all__ = [
     "DECAYS",
+    "DECODER_RULES",
     "FACTORS",
     "FORMS",
     "METHODS",

@@ -21,6 +21,9 @@ FACTORS = {  # what A is in each head -> how many numbers that are, with keys of
     "channel": lambda K: K,
     "delta": lambda K: K * K,
 }
+# The small decoder's rules, and what A is in each of them.
+DECODER_RULES = {"linear": "none", "decay": "head", "gate": "head", "delta": "delta"}
+DECODER_RULES |= {"gated_delta": "delta"}
 
 
 def sent(
