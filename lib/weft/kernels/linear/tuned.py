@@ -43,7 +43,7 @@ def tile(target: str, name: str, size: int, chunk: int, K: int, V: int) -> Chunk
 
 SINGLE = ChunkTile(32, 32, 8, 2, 255)  # of fp32, whose products are not for tensor cores
 TILES = {  # pass: a tile
-    "fused": ChunkTile(256, 32, 8, 2),
+    "fused": ChunkTile(256, 32, 8, 1),
     "left": ChunkTile(64, 16, 4, 1),
     "states": ChunkTile(64, 64, 8, 3),
     "dstates": ChunkTile(64, 64, 8, 3),
