@@ -26,13 +26,15 @@ def tile(target: str, name: str, size: int, chunk: int, K: int, V: int) -> Chunk
 
     Chunks of more than 64 tokens have twice the warps.
     """
-    one = ChunkTile(32, 32) if target == INTERPRETER or size == 4 else TILES[name]
+    one = TILES.get((target, name), TILES[name])
+    if target == INTERPRETER or size == 4:
+        one = ChunkTile(32, 32)
     if chunk > 64:
         one = one._replace(k=min(one.k, 32), v=min(one.v, 64), warps=8)
     return one._replace(k=min(one.k, K), v=min(one.v, V))
 
 
-TILES = {  # pass: a tile
+TILES = {  # pass, or chip and pass: a tile
     "left": ChunkTile(64, 16, 4, 1),
     "states": ChunkTile(64, 64, 4, 3),
     "dstates": ChunkTile(64, 64, 4, 3),
@@ -49,7 +51,9 @@ TILES = {  # pass: a tile
     "written, wide": ChunkTile(256, 32, 8, 1),
     "inside": ChunkTile(64, 64, 4, 3),
     "flows": ChunkTile(256, 32, 8, 2),
-    "flows, wide": ChunkTile(256, 16, 8, 1),
+    "flows, wide": ChunkTile(256, 16, 8, 2),
+    ("sm_80", "flows, wide"): ChunkTile(256, 16, 8, 1),
     "delta dv": ChunkTile(64, 64, 4, 1),
     "delta dqk": ChunkTile(32, 32, 8, 2),
+    ("sm_80", "delta dqk"): ChunkTile(16, 32, 8, 1),
 }
