@@ -257,6 +257,25 @@ def test_an_all_reduce_keeps_one_piece_more_alive():
         assert scattered <= 2 * 4 * 2000 + 64  # the sum so far, and the next one coming
 
 
+def test_chunks_that_travel_in_pieces_are_summed_and_a_ring_takes_two_pieces():
+    def work(world):
+        ours.PIECE = 48  # bytes: 6 elements, of chunks of 33 or 34
+        x = torch.arange(101, dtype=torch.float64) + world.rank
+        reduced = [ours.all_reduce(x.clone(), world, algorithm=each) for each in ours.ALGORITHMS]
+        mine = x.clone()
+        held = dict(enumerate(mine.split(chunks(len(mine), world.size))))
+        with live() as meter:
+            ours.run(ours.ALGORITHMS["ring"](world.size), held, world)
+        return [*reduced, mine], ours.reduce_scatter(x, world), meter.peak
+
+    whole = 3 * torch.arange(101, dtype=torch.float64) + 3
+    found = launch(work, 3)
+    assert torch.equal(torch.cat([scattered for _, scattered, _ in found]), whole)
+    for reduced, _, peak in found:
+        assert all(torch.equal(each, whole) for each in reduced)
+        assert peak <= 2 * 48
+
+
 # --- what does not fit ----------------------------------------------------------------------------
 
 

@@ -60,4 +60,5 @@ def values(world: World) -> dict:
         "run.collectives.run.": {
             "steps": ring_all_reduce(1), "held": lambda: {0: torch.ones(4)},
         },
+        "run.linear.": {name: torch.ones(1, 3, 2, 4) for name in "qkv"},
     }  # fmt: skip

@@ -7,7 +7,7 @@ weft.plan.collectives describes, and that was checked and priced there, is what 
 Every rank of a group calls the same function with tensors of the same dtype and fitting sizes.
 """
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import cache, lru_cache, partial
 
 import torch
@@ -48,51 +48,60 @@ def run(
 ) -> None:
     """Execute this rank's part of some steps on the chunks that it holds or gets.
 
-    `held` has a flat tensor for each of these chunks. What comes is written there,
-    or combined with what is there; with `fresh` a combined chunk is a new tensor in
-    `held`, and the old one stays as it was. A step begins when the one before it is
-    over for this rank, so a buffer for each chunk that is coming is all it takes.
+    `held` has a flat tensor for each of these chunks. What comes is written there, or
+    combined with what is there; with `fresh` a combined chunk is a new tensor in `held`, and
+    the old one stays as it was. A step begins when the one before it is over for this rank.
+    Chunks travel in pieces: while one is combined the next is on its way, so two buffers of
+    a piece for each chunk that is coming are all it takes.
     """
     group, rank, _ = group_rank_size(world)
     instance(Steps, steps=steps)
     combine = OPERATIONS[chosen("op", op, OPERATIONS)]
     for coming, going in _mine(steps, rank):
-        _take(coming, _exchange(coming, going, held, group), held, combine, fresh)
+        _step(coming, going, held, group, combine, fresh)
 
 
-def _take(
+def _step(
     coming: Sequence[Send],
-    came: Sequence[Tensor],
+    going: Sequence[Send],
     held: MutableMapping[int, Tensor],
+    group: dist.ProcessGroup,
     combine: Callable[[Tensor, Tensor], Tensor],
     fresh: bool,
 ) -> None:
-    """Copy each received tensor into its chunk, or combine it with the chunk."""
-    for send, tensor in zip(coming, came, strict=True):
-        if send.reduce and fresh:
-            held[send.chunk] = combine(tensor, held[send.chunk])
-        elif send.reduce:
-            combine(held[send.chunk], tensor)
-        elif tensor is not held[send.chunk]:
-            held[send.chunk].copy_(tensor)
+    """Piece after piece of all chunks that come and go; one is taken while the next travels."""
+    there = {s.chunk: held[s.chunk] for s in (*coming, *going)}
+    sums = [s.chunk for s in coming if s.reduce]
+    new = {chunk: torch.empty_like(held[chunk]) for chunk in sums} if fresh else {}
+    before = None
+    for begin in range(0, max(1, *(flat.nbytes for flat in there.values())), PIECE):
+        piece = _piece(there, begin)
+        begun = _exchange(coming, going, piece, _piece(new, begin), group)
+        if before:
+            _take(coming, *before, combine, fresh)
+        before = piece, *begun
+    _take(coming, *before, combine, fresh)
+    held.update(new)
 
 
 def _exchange(
     coming: Sequence[Send],
     going: Sequence[Send],
-    held: MutableMapping[int, Tensor],
+    held: Mapping[int, Tensor],
+    new: Mapping[int, Tensor],
     group: dist.ProcessGroup,
-) -> list[Tensor]:
-    """Send and receive all at once; return the received tensors in order.
+) -> tuple[list[Tensor], list[dist.Work]]:
+    """Begin to send and to receive, all at once: what will have come, and what to wait for.
 
     A chunk that is copied is received in place, unless what is there is still being
-    sent.
+    sent; one that is combined where it is new, or in a buffer.
     """
     busy = {send.chunk for send in going}
     came = []
     for send in coming:
         there, apart = held[send.chunk], send.reduce or send.chunk in busy
-        came.append(torch.empty_like(there) if apart else there)
+        buffer = torch.empty_like(there) if apart and send.chunk not in new else there
+        came.append(new.get(send.chunk, buffer))
     receives = zip(coming, came, strict=True)
     calls = [
         *((dist.irecv, s.chunk, s.source, tensor) for s, tensor in receives),
@@ -103,9 +112,34 @@ def _exchange(
         for call, chunk, peer, tensor in calls
         if tensor.numel()
     ]
-    for work in dist.batch_isend_irecv(messages) if messages else ():
+    return came, dist.batch_isend_irecv(messages) if messages else []
+
+
+def _take(
+    coming: Sequence[Send],
+    held: Mapping[int, Tensor],
+    came: Sequence[Tensor],
+    works: Sequence[dist.Work],
+    combine: Callable[[Tensor, Tensor], Tensor],
+    fresh: bool,
+) -> None:
+    """When all has come and gone, copy each received tensor to its place, or combine the two."""
+    for work in works:
         work.wait()
-    return came
+    for send, tensor in zip(coming, came, strict=True):
+        if send.reduce:
+            combine(*((tensor, held[send.chunk]) if fresh else (held[send.chunk], tensor)))
+        elif tensor is not held[send.chunk]:
+            held[send.chunk].copy_(tensor)
+
+
+PIECE = 2**22  # bytes of a chunk that travel together
+
+
+def _piece(held: Mapping[int, Tensor], begin: int) -> dict[int, Tensor]:
+    """PIECE bytes of every chunk, or what is left of it, from byte `begin` on."""
+    cut = slice(begin, begin + PIECE)
+    return {chunk: _bytes(flat)[cut].view(flat.dtype) for chunk, flat in held.items()}
 
 
 def all_reduce(

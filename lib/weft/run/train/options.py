@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from weft.plan.linear import DECODER_RULES, METHODS
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.zero import BUCKET
 
@@ -25,6 +26,11 @@ examples:
 examples:
   weft run offload --budget 48                       states in files, 48 MiB of them in memory
   weft run offload --in-memory                       the same training as usual""",
+    "linear": """
+examples:
+  weft run linear --ranks 4                          each has a quarter of every sequence
+  weft run linear --rule delta --method gather       another rule, and another way to tell states
+  weft run linear --ranks 1                          the same training in one process""",
 }
 
 
@@ -117,10 +123,22 @@ def offload_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def linear_parser() -> argparse.ArgumentParser:
+    """`weft run linear`."""
+    about = "Train a decoder with linear attention whose sequences lie over ranks."
+    parser = training_parser("linear", about, per="step")
+    add_ranks(parser, int(os.environ.get("WORLD_SIZE", 4)), metavar="N")  # torchrun's
+    add = parser.add_argument
+    add("--rule", choices=[*DECODER_RULES], default="gate", help="how states change (%(default)s)")
+    add("--method", choices=METHODS, default="scan", help="how states travel (%(default)s)")
+    return parser
+
+
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "pipeline": pipeline_parser,
     "zero": zero_parser,
     "offload": offload_parser,
+    "linear": linear_parser,
 }
 
 

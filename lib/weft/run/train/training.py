@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, TextIO
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.nn.transformer import Config, stages
 from weft.plan.arguments import sizes
@@ -61,11 +61,14 @@ class Training:
         """How many tokens, which are bytes of the text, a step learns from."""
         return prod(self.shape) * self.config.seq
 
+    def model(self) -> nn.Module:
+        """The decoder, with the weights that torch's generator gives."""
+        return stages(self.config, 1)[0]
+
     def about(self) -> str:
         """What is trained, by whom, in a line."""
         with torch.device("meta"):
-            (model,) = stages(self.config, 1)
-        params = sum(weight.numel() for weight in model.parameters())
+            params = sum(weight.numel() for weight in self.model().parameters())
         blocks = f"{self.config.layers} block{'s' if self.config.layers > 1 else ''}"
         by = f"{self.ranks} process{'es' if self.ranks > 1 else ''}"
         return (

@@ -1,0 +1,167 @@
+"""What the forms of linear attention cost: closed forms against matmuls counted one by one."""
+
+import doctest
+from importlib import import_module
+from itertools import product
+
+import pytest
+
+from weft.plan import linear, roofline
+from weft.plan.attention import cuts
+from weft.plan.hardware import CHIPS
+from weft.plan.linear import FORMS, RULES
+from weft.plan.precision import FORMATS
+
+SIZES = [(1, 1, 1), (7, 3, 5), (12, 4, 4), (13, 5, 2)]  # T, K, V
+CHUNKS = [1, 4, 5, 64]
+CANDIDATES = [16 << i for i in range(7)]
+
+
+@pytest.mark.parametrize("name", ["answers", "decoding", "forms", "limits", "ranks"])
+def test_examples_in_docstrings(name):
+    result = doctest.testmod(import_module(f"weft.plan.linear.{name}"))
+    assert result.attempted and not result.failed
+
+
+def matmul(m, k, n):
+    """FLOPs of [m, k] times [k, n]."""
+    return 2 * m * k * n
+
+
+def substituted(C):
+    """FLOPs of a triangle's inverse, entry by entry."""
+    return sum(2 * (i - j) - 1 for i in range(C) for j in range(i))
+
+
+def counted(rule, c, K, V):
+    """FLOPs of a chunk of c tokens, and the elements that each kernel of it moves: in, out."""
+    flops = matmul(c, K, c) + matmul(c, c, V)  # scores, and their product with values
+    flops += matmul(c, K, V) + matmul(K, c, V)  # the state is asked, and grows
+    if rule == "plain":
+        return flops, [(c * K + c * V, K * V), (2 * c * K + c * V + K * V, c * V)]
+    flops += matmul(c, K, c) + substituted(c) + matmul(c, c, K + V)  # keys with keys; W and U
+    flops += matmul(c, K, V)  # what the state answers already
+    solve = (c * K + c * V, c * K + c * V)
+    states = (2 * c * K + c * V, c * V + K * V)
+    return flops, [solve, states, (2 * c * K + c * V + K * V, c * V)]
+
+
+@pytest.mark.parametrize("C", CHUNKS)
+@pytest.mark.parametrize("rule", RULES)
+def test_chunks_cost_the_sum_of_their_matmuls(rule, C):
+    for (T, K, V), size in product(SIZES, (2, 4)):
+        parts = [counted(rule, cut.stop - cut.start, K, V) for cut in cuts(T, C)]
+        work = linear.work("chunked", T, K, V, C, size, rule)
+        assert work.flops == sum(flops for flops, _ in parts)
+        assert work.bytes == size * sum(a + b for _, kernels in parts for a, b in kernels)
+        alone = linear.work("chunked", T, K, V, C, size, rule, kernels=1)
+        assert (alone.flops, alone.bytes) == (work.flops, 2 * T * (K + V) * size)
+
+
+@pytest.mark.parametrize(("T", "K", "V"), SIZES)
+def test_the_other_forms_count_tokens_and_scores(T, K, V):
+    plain, delta = (linear.work("recurrent", T, K, V, rule=rule) for rule in RULES)
+    assert plain.flops == T * (matmul(K, 1, V) + matmul(1, K, V))
+    assert delta.flops == plain.flops + T * matmul(1, K, V)
+    parallel = linear.work("parallel", T, K, V, C=1)
+    assert parallel.flops == sum(
+        matmul(1, K, seen) + matmul(1, seen, V) for seen in range(1, T + 1)
+    )
+    assert plain.bytes == delta.bytes == parallel.bytes == 2 * (2 * T * K + 2 * T * V)
+    # In one chunk of all tokens the table is whole, and the state is still asked and filled.
+    chunk = linear.work("chunked", T, K, V, C=T)
+    assert chunk.flops == linear.work("parallel", T, K, V, C=T).flops + plain.flops
+    with pytest.raises(ValueError, match="parallel"):
+        linear.work("parallel", T, K, V, rule="delta")
+
+
+def test_a_program_holds_what_its_form_keeps():
+    K, V, C = 3, 5, 4
+    assert linear.on_chip("recurrent", K, V, C) == 4 * K * V + 2 * 2 * (K + V)
+    tile = 2 * C * (2 * K + V) + 4 * C * C + 4 * C * V
+    assert linear.on_chip("parallel", K, V, C) == tile
+    assert linear.on_chip("chunked", K, V, C) == tile + 4 * K * V
+    held = [linear.on_chip(form, 64, 64, 16) for form in FORMS]
+    assert held[0] < held[2] and held[1] < held[2]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("chip", ["a100-80", "h200", "b200"])
+def test_no_chunk_that_fits_is_better_than_the_best(chip, rule):
+    chip = CHIPS[chip]
+    for width in (16, 64, 128):
+        best = linear.best_chunk(width, width, chip, rule=rule)
+
+        def least(C, width=width):
+            work = linear.work("chunked", 1 << 14, width, width, C, rule=rule)
+            return roofline.seconds(work, chip, "bf16")
+
+        assert linear.on_chip("parallel", width, width, best) <= chip.shared
+        for C in (16, 32, 64, 128, 256, 512, 1024):
+            assert (
+                least(best) <= least(C) or linear.on_chip("parallel", width, width, C) > chip.shared
+            )
+
+
+@pytest.mark.parametrize("kernels", [1, 2])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+def test_the_roofs_cross_where_the_closed_form_says(chip, rule, kernels):
+    for K, C in ((64, 64), (128, 64), (256, 32)):
+        cross = linear.break_even(K, K, chip, "fp16", C, rule, kernels)
+
+        def ratio(T, K=K, C=C):
+            ours = linear.work("chunked", T, K, K, C, rule=rule, kernels=kernels)
+            theirs = roofline.attention(T, T, 1, K, 2, "flash", causal=True)
+            return roofline.seconds(ours, chip, "fp16") / roofline.seconds(theirs, chip, "fp16")
+
+        before, after = (round(cross / C * share) * C for share in (0.8, 1.25))
+        # Where memory is the wall of both, one kernel takes as long as FlashAttention.
+        assert ratio(before) > 1 > ratio(after) or (kernels == 1 == ratio(before) > ratio(after))
+        assert ratio(round(cross / C) * C) == pytest.approx(1, rel=0.05)
+
+
+def test_a_state_is_a_cache_of_so_many_tokens():
+    for H, K, V, G, size, cache in product((4, 8), (3, 16), (5, 16), (1, 4), (2, 4), (1, 2)):
+        tokens = linear.same_as_cache(H, K, V, G, size, cache)
+        assert tokens * G * (K + V) * cache == pytest.approx(linear.state_bytes(H, K, V, 1, size))
+        moved = linear.same_as_cache(H, K, V, G, size, cache, moved=True)
+        assert moved * G * (K + V) * cache == pytest.approx(linear.next_token(H, K, V, size).bytes)
+    step = linear.next_token(2, 3, 5, rule="delta").flops
+    assert step == 2 * linear.work("recurrent", 1, 3, 5, rule="delta").flops
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_a_ring_sends_the_longest_part_and_a_state_is_so_many_tokens_of_it(n):
+    H, K, V = 4, 3, 5
+    for T in (n, 5 * n, 5 * n + 1):
+        longest = max(len(range(r, T, n)) for r in range(n))
+        assert linear.sent_by_ring(n, T, 2, K, V) == (n - 1) * longest * 2 * (K + V) * 2
+    for factor in linear.FACTORS:
+        each = linear.same_as_ring(H, K, V, G=1, factor=factor)
+        ring = linear.sent_by_ring(n, 10**6 * n, 1, K, V) / 10**6
+        assert each * ring == pytest.approx(linear.sent(n, 0, 1, H, K, V, factor, "gather"))
+
+
+@pytest.mark.parametrize("format", ["fp16", "bf16", "fp32"])
+def test_a_split_decay_stays_in_range_for_as_many_rows_as_it_says(format):
+    most = FORMATS[format].max
+    for decay in (0.05, 0.3, 0.84, 0.99):
+        rows = linear.most_rows(decay, format)
+        assert decay**-rows <= most < decay ** -(rows + 1)
+        assert linear.least_decay(rows, format) <= decay < linear.least_decay(rows + 1, format)
+
+
+@pytest.mark.parametrize("term", [0.1, 0.5, 1.0, 1.16, 3.0])
+@pytest.mark.parametrize("format", ["bf16", "fp16", "e5m2"])
+def test_a_sum_stalls_where_adding_changes_nothing(format, term):
+    one, x = FORMATS[format], 0.0
+    term = one.round(term)
+    while (more := one.round(x + term)) != x:
+        x = more
+    assert linear.stalls(format, term) == x
+
+
+def test_a_sum_that_overflows_does_not_stall():
+    with pytest.raises(ValueError, match="term is 100"):
+        linear.stalls("fp16", 100.0)
