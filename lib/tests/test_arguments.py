@@ -18,7 +18,8 @@ EXEMPT = {  # layer -> reason -> names
         "the words of the checks themselves, which are told the name of what they check":
             "plan.arguments. plan.tensors. plan.simulate.check_duration plan.zero.checked_buckets",
         "they compare numbers in tensors: the references that ask them have what they refuse":
-            "plan.linear.check plan.linear.check_per_token plan.linear.check_state plan.griffin.",
+            "plan.linear.check plan.linear.check_feature plan.linear.check_pair"
+            " plan.linear.check_per_token plan.linear.check_state plan.griffin.",
         "how commands are spelled": "plan.processes.Launcher",
         "a mesh names the arguments": "plan.processes.rank_at",
         "what functions give: whoever makes one says what is in it":
@@ -45,6 +46,8 @@ EXEMPT = {  # layer -> reason -> names
         "what a compiler gives and is given": "kernels.Compiled kernels.Pass",
         "compiles for seconds: test_compile has what it refuses": "kernels.compile_for",
         "called by autograd alone": "kernels.attention.NoSecondDerivative",
+        "what kernels of other topics have checked before":
+            "kernels.attention.chip kernels.attention.in_rows",
     },
     "run": {
         "options of a command: the trainers' tests have what they refuse": "run.train.main",

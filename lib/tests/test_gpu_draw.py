@@ -65,6 +65,7 @@ def test_the_machine_says_its_sizes_and_rates(chip):
     assert f"{on.l2 / 1e6:g} MB" in said
     assert f"{on.shared // 1024} KiB" in said
     assert said.count("registers 64 KiB") == said.count("tensor core") == 4
+    assert said.count(f"{plan.CAPACITIES[chip].cores // 4} CUDA cores") == 4
     assert f"multiprocessor (SM), 1 of {on.sms}" in said
     assert f"L2 cache, shared by all {on.sms} multiprocessors" in told(root)
     # Latencies and the cache's rate were measured on Hopper, and are said of Hopper alone.
@@ -80,7 +81,7 @@ def test_a_machine_that_nobody_knows_is_refused():
 
 
 @pytest.mark.parametrize(("n", "block"), [(11, 4), (8, 4), (3, 8), (7, 2), (1, 1)])
-def test_each_lane_stands_below_its_number(n, block):
+def test_each_element_stands_below_its_number(n, block):
     root = apart(inside(parse(vector_svg(n, block))))
     found = cells(root)
     memory = {x: word for (x, y), (word, _) in found.items() if y < 50}

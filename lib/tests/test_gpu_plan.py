@@ -7,9 +7,11 @@ from itertools import pairwise, product
 from math import gcd, inf
 
 import pytest
+import torch
 import triton
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.kernels import compile_for
 from weft.plan import gpu
@@ -263,7 +265,7 @@ def test_a_token_is_bound_by_its_weights_or_by_its_launches():
         read = 2 * shape.active_params - 2 * shape.vocab * shape.width  # no table of embeddings
         cache = 4 * 1024 * shape.layers * shape.groups * shape.key_width
         assert made.work * CHIPS[name].bandwidth == pytest.approx(read + cache, rel=1e-3)
-        kernels = shape.layers * (5 + gpu.SMALL) + 1
+        kernels = shape.layers * (7 + 1 + gpu.SMALL) + 1  # matmuls, attention, small ones
         assert made.launches == pytest.approx(kernels * gpu.LAUNCH)
     assert gpu.token_time(shape, CHIPS["h100"], 1024, launch=0).end == pytest.approx(
         gpu.token_time(shape, CHIPS["h100"], 1024).work
@@ -272,13 +274,55 @@ def test_a_token_is_bound_by_its_weights_or_by_its_launches():
         gpu.token_time(shape, CHIPS["b200"], 1024, launch=inf)
 
 
+class Launches(TorchDispatchMode):
+    """Counts the operators that start a kernel: all but views."""
+
+    def __init__(self):
+        super().__init__()
+        self.matmuls = self.small = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        matmul = func is torch.ops.aten.mm.default
+        self.matmuls += matmul
+        self.small += not (matmul or func.is_view or "view" in str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_layer_in_plain_torch_launches_as_many_kernels_as_the_plan_says():
+    """A Llama layer as Hugging Face writes it, for one token; its attention apart."""
+    width, k_cache, v_cache = 8, torch.zeros(4, 8), torch.zeros(4, 8)
+    weights = {name: torch.ones(width, width) for name in ("q", "k", "v", "o", "gate", "up")}
+    scale, cos, sin, at = *(torch.ones(width) for _ in range(3)), torch.tensor([2])
+
+    def norm(x):
+        x32 = x.to(torch.float32)
+        x32 = x32 * torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return scale * x32.to(x.dtype)
+
+    def rotated(x):
+        left, right = x[..., : width // 2], x[..., width // 2 :]
+        return x * cos + torch.cat((-right, left), -1) * sin
+
+    scale, cos, sin = scale.bfloat16(), cos.bfloat16(), sin.bfloat16()
+    weights = {name: weight.bfloat16() for name, weight in weights.items()}
+    k_cache, v_cache, x = k_cache.bfloat16(), v_cache.bfloat16(), torch.ones(1, width).bfloat16()
+    with Launches() as seen:
+        y = norm(x)
+        q, k, v = rotated(y @ weights["q"]), rotated(y @ weights["k"]), y @ weights["v"]
+        k_cache.index_copy_(0, at, k)
+        v_cache.index_copy_(0, at, v)
+        x = x + q @ weights["o"]  # attention would be between
+        y = norm(x)
+        y = torch.nn.functional.silu(y @ weights["gate"]) * (y @ weights["up"])
+        x = x + y @ weights["up"]  # down
+    assert (seen.matmuls, seen.small) == (7, gpu.SMALL)
+
+
 # --- the recipe -----------------------------------------------------------------------------------
 
 
-def test_the_recipe_of_the_page_runs(root):
-    """On a CPU the clock is a clock, and what cannot be recorded is called."""
-    import torch
-
+def test_the_recipe_of_the_page_runs(root, tmp_path, monkeypatch):
+    """On a CPU the clock is a clock, no kernel is seen, and what cannot be recorded is called."""
     page = (root / "book/gpu.md").read_text(encoding="utf-8")
     _, _, rest = page.partition("```{code-block} python\n:name: recipe-gpu\n")
     recipe, _, _ = rest.partition("```")
@@ -292,5 +336,8 @@ def test_the_recipe_of_the_page_runs(root):
 
     assert 0 < names["timed"](run, torch.zeros(3), repeats=4) < 1
     assert len(calls) == 7
+    monkeypatch.chdir(tmp_path)
+    assert names["on_device"](run, torch.zeros(3)) == 0
+    assert len(calls) == 8 and "traceEvents" in (tmp_path / "trace.json").read_text()
     again = names["graphed"](run, torch.ones(3))
     assert torch.equal(again(), torch.full((3,), 2.0))

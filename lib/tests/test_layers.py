@@ -39,7 +39,7 @@ SHARED = {  # layers whose entries are topics -> what else they hold, which seve
     "explore": {"box", "memory"},
     "ref": set(),
     "kernels": {"code", "gluon", "interpret"},
-    "nn": {"transformer"},
+    "nn": {"published", "transformer"},
     "run": {"digest", "files", "train", "world"},
     "bench": {"clock", "goals", "jobs", "machine_code", "record"},
 }
@@ -50,7 +50,7 @@ OUTSIDE = {  # layer -> what it may import from outside weft and the standard li
     "explore": set(),
     "ref": {"torch"},
     "kernels": {"torch", "triton"},
-    "nn": {"torch"},
+    "nn": {"safetensors", "torch"},
     "meter": {"torch"},
     "run": {"torch", "cloudpickle", "xxhash"},
     "doctor": {"torch"},

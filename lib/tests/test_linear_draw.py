@@ -15,7 +15,7 @@ from weft.plan.units import quantity
 PICTURES = {
     "forms": draw.forms_svg, "fading": lambda: draw.forms_svg(13, 5, 0.7),
     "regroup": draw.regroup_svg, "board": draw.board_svg, "solve": draw.solve_svg,
-    "costs": draw.costs_svg, "kept": draw.kept_svg,
+    "costs": draw.costs_svg, "kept": draw.kept_svg, "subchunks": draw.subchunks_svg,
 }  # fmt: skip
 
 
@@ -57,6 +57,24 @@ def test_a_decay_for_each_token_fades_all_before_it():
         draw.forms_svg(4, 2, 2.0)
     with pytest.raises(ValueError, match="T is 33"):
         draw.forms_svg(33)
+
+
+@pytest.mark.parametrize(("C", "c"), [(64, 16), (48, 16), (8, 8)])
+def test_sub_chunks_tile_the_triangle(C, c):
+    root = parse(draw.subchunks_svg(C, c))
+    found = [re.findall(r"\d+", tip) for _, tip in tips(root)]
+    blocks = {(int(i) // c, int(j) // c): (int(a), int(b)) for i, a, j, b in found}
+    assert set(blocks) == {(i, j) for i in range(C // c) for j in range(i + 1)}
+    assert all((a + 1, b + 1) == (i * c + c, j * c + c) for (i, j), (a, b) in blocks.items())
+    marks = {
+        mark.get("fill")
+        for mark, tip in tips(root)
+        if tip == f"queries 0 to {c - 1}, keys 0 to {c - 1}"
+    }
+    diagonal = [mark for mark, _ in tips(root) if {mark.get("fill")} == marks]
+    assert len(diagonal) == C // c
+    with pytest.raises(ValueError, match="c is 24"):
+        draw.subchunks_svg(64, 24)
 
 
 def state_after(rule, writes, decay=1.0):

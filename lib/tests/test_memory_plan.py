@@ -14,7 +14,7 @@ from weft.plan.decode.cache import bytes_per_token
 from weft.plan.memory.activation import activations, of_layer
 from weft.plan.memory.config import of_deepspeed, places
 from weft.plan.memory.deepspeed import deepspeed_zero2, deepspeed_zero3
-from weft.plan.memory.partition import parameters
+from weft.plan.memory.partition import of_layers, parameters
 from weft.plan.memory.passing import passing
 from weft.plan.memory.states import STAGES, kv_cache, model_states
 from weft.plan.memory.zero_infinity import MODELS, bandwidth_for, efficiency, infinity
@@ -670,8 +670,8 @@ def test_what_passes_under_each_stage():
     for stage, gathered, reduced in (
         (0, 0, 0),
         (1, 0, 0),
-        (2, 0, table),
-        (3, table + layer, table),
+        (2, 0, table + layer),
+        (3, table + layer, table + layer),
     ):
         found = passing(MODEL, 3, stage, reserve=7)
         assert astuple(found) == (2 * gathered, 2 * reduced, 0, logits, 7)
@@ -680,8 +680,10 @@ def test_what_passes_under_each_stage():
     found = passing(small, 3, 3, recompute="full", reserve=0)
     assert found.total == found.gathered + found.reduced + found.recomputed
     assert found.reduced + found.recomputed > found.logits > 0
-    assert passing(small, 3, 3).gathered == 2 * passing(small, 3, 2).reduced == 4 * layer
-    assert passing(MODEL, 3, 2, t=4).reduced == 2 * table // 4
+    assert passing(small, 3, 3).gathered == passing(small, 3, 2).reduced == 4 * layer
+    assert passing(MODEL, 3, 2, t=4).reduced == 2 * (table // 4 + of_layers(MODEL, 4))
+    one = replace(MODEL, layers=1, vocab=1)
+    assert passing(one, 3, 2).reduced == passing(one, 3, 3).gathered == 2 * one.params
     assert passing(MODEL, 3, 3, live=10**4).gathered == 2 * table  # no less than a piece
     assert passing(MODEL, 3, 3, live=10**5).gathered == 2 * 10**5
     assert passing(MODEL, 3, 3, live=10**9).gathered == 2 * MODEL.params

@@ -1,6 +1,7 @@
 """The chapter's recipe for FSDP2 trains as one process does, and FSDP2 sends what the plan says."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -114,6 +115,28 @@ def test_the_recipe_is_a_whole_script(tmp_path):
     assert shapes["head.weight"] == (1, 64) and all(x.isfinite().all() for x in state.values())
 
 
+def test_a_model_without_memory_is_filled_from_a_file(tmp_path):
+    torch.save(Tower().state_dict(), tmp_path / "model.pt")
+    recipe, filling = shown("python", "zero-fsdp2"), shown("python", "zero-meta")
+
+    def work(world):
+        warnings.simplefilter("ignore")
+        os.chdir(tmp_path)
+        names = {"make": Tower, "device": world.device.type, "nodes": 2, "gpus": 2}
+        exec(recipe, names)
+        exec(filling, names)
+        model = names["model"]
+        local = sum(p.to_local().numel() for p in model.parameters())
+        return local, {name: p.full_tensor() for name, p in model.named_parameters()}
+
+    whole = dict(Tower().named_parameters())
+    numel = sum(p.numel() for p in whole.values())
+    for local, found in launch(work, 4, timeout=600):
+        assert local == numel / 2
+        for name, parameter in whole.items():
+            torch.testing.assert_close(found[name], parameter.detach(), rtol=0, atol=0)
+
+
 def test_deepspeeds_file_is_stage_3_in_16_bits():
     found = of_deepspeed(json.loads(shown("json", "zero-deepspeed")))
     assert (found.stage, found.recipe, found.microbatch, found.live) == (3, "mixed", 1, 10**9)
@@ -168,3 +191,28 @@ def test_fsdp2_sends_what_the_plan_says(mesh):
         for step in sent.values():
             told = {op: step.get(op, 0) for op in expected}
             assert told == expected, (switches, m)
+
+
+def summed(world):
+    """Elements that a rank keeps of gradients after each microbatch of HSDP: `.grad`, a sum."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    warnings.simplefilter("ignore")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = fully_shard(nn.Linear(WIDTH, 2 * WIDTH, bias=False), mesh=mesh)
+    found = []
+    for last in (False, False, True):
+        model.set_requires_all_reduce(last)
+        model(torch.ones(2, WIDTH)).sum().backward()
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        partial = model._get_fsdp_state()._fsdp_param_group._partial_reduce_output
+        kept = sum(grad.to_local().numel() for grad in grads)
+        found.append((kept, 0 if partial is None else partial.numel()))
+    return found
+
+
+def test_replicas_that_wait_keep_one_sum_in_place_of_the_gradient():
+    """So `kept` of the plan has it already."""
+    shard = 2 * WIDTH * WIDTH // 2
+    assert launch(summed, 4, timeout=600) == [[(0, shard), (0, shard), (shard, 0)]] * 4

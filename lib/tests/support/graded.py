@@ -83,9 +83,12 @@ class Exercises:
 
     @classmethod
     def setup_class(cls) -> None:
-        """Have one process that forks the graders, with what ranks need where there are any."""
+        """Have one process that forks the graders, with what ranks need where there are any.
+
+        Wrong answers are to fail; nobody reads by how small an input.
+        """
         modules = ("weft.run.world", GRADIENTS) if TORCH and "processes" in cls.tiers else ()
-        cls.server = forkserver(cls.solutions() / "probe.py", *modules)
+        cls.server = forkserver(cls.solutions() / "probe.py", *modules, shrink=False)
 
     @classmethod
     def teardown_class(cls) -> None:

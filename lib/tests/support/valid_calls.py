@@ -17,6 +17,7 @@ from weft.plan import (
     pipeline,
     precision,
     processes,
+    retention,
     roofline,
 )
 from weft.plan import simulate as simulated
@@ -164,6 +165,7 @@ VALUES = {
         "way": "gather", "decay": 0.5, "format": "bf16", "term": 0.5, "chunk": 4,
         "keys": [(1.0, 0.0), (0.6, 0.8)], "values": [1.0, 2.0], "asked": [(0.0, 1.0)],
     },
+    "plan.linear.checked_decays.": {"decay": [0.5] * 4},
     "plan.memory.States.": {"weights": 1.0, "gradients": 1.0, "optimizer": 1.0},
     "plan.memory.Passing.": {"gathered": 1, "reduced": 1, "recomputed": 1, "logits": 1,
     "reserve": 1},
@@ -191,6 +193,11 @@ VALUES = {
         "programs": processes.PROGRAMS["isend"](2), "sends": "buffered", "name": "all_reduce",
         "shards": 2,
     },
+    "plan.retention.": {
+        "decay": 0.5, "format": "bf16", "shortest": 32, "longest": 512, "page": 16, "C": 64,
+        "model": retention.MODELS["1.3b"], "state": 4.0, "weight": 2, "weights": 8.0,
+    },
+    "plan.retention.Kept.": {"token": 2.0},
     "plan.roofline.": {"steps": roofline.GELU},
     "plan.schedule.": {"action": SEND},
     "plan.schedule.check_messages.": {"plan": comm.lower(PLAN)},
@@ -222,6 +229,8 @@ INSTANCES = {  # of the classes that have methods
     "plan.pipeline.Plan": PLAN,
     "plan.precision.Format": FP16,
     "plan.precision.LossScale": precision.LossScale(),
+    "plan.retention.Kept": retention.Kept(8.0, 4.0, 2.0),
+    "plan.retention.RetentionModel": retention.MODELS["1.3b"],
     "plan.shape.ModelShape": SHAPES["gpt-1.7b"],
     "plan.simulate.Timeline": TIMELINE,
 }

@@ -57,7 +57,7 @@ def kept(
     >>> from weft.plan.shape import SHAPES
     >>> row = kept(SHAPES["gpt-7.5b"], 64, 3, recompute="full")
     >>> [f"{nbytes / 1e9:.1f}" for nbytes in (sum(row), row.temporary)]
-    ['4.7', '2.2']
+    ['5.1', '2.6']
     """
     states = model_states(parameters(shape, t, p), d, stage)
     between = activations(shape, microbatch, t, p, **how)

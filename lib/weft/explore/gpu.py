@@ -28,7 +28,7 @@ def machine(chip: str = "h100") -> tuple[str, str]:
         f"memories together hold {quantity(on.sms * on.shared, 'B')} and are "
         f"{amount(plan.shared_bandwidth(chip) / on.bandwidth, 2)} times as fast. In the time in "
         f"which a byte comes from memory the tensor cores do "
-        f"{amount(on.rate('fp16') / on.bandwidth, 3)} FLOPs in 16 bits."
+        f"{amount(on.rate('fp16') / on.bandwidth, 3)} operations on numbers of 16 bits."
     )
     return picture, summary
 

@@ -16,7 +16,7 @@ import resource
 import stat
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from weft.process.end import NO_NEW_PRIVILEGES, prctl
@@ -54,41 +54,50 @@ def landlock() -> int:
     return max(0, ctypes.CDLL(None, use_errno=True).syscall(CREATE_RULESET, None, 0, 1))
 
 
-def lock_in(
-    writable: Path,
-    unreadable: Iterable[Path] = (),
-    readable: Iterable[Path] = (),
-    listed: Iterable[Path] = (),
+def keep_out(
+    unreadable: Iterable[Path], readable: Iterable[Path] = (), listed: Iterable[Path] = ()
 ) -> bool:
+    """Keep this process and all it starts from reading what is `unreadable`, or below that.
+
+    But for what is `readable`. Nor can it list the folders on the way there, but for those
+    `listed`, nor read what is made in them later. False where the kernel offers no Landlock.
+    """
+    rules = [(path, READ_FILE) for path in readable]
+    rules += [(path, LIST) for path in listed]
+    rules += [(path, READ) for path in all_but(unreadable)]
+    return bool(landlock()) and _restrict([READ], rules)
+
+
+def lock_in(writable: Path, readable: Iterable[Path]) -> bool:
     """Let this process and all it starts write below `writable` only, and signal only each other.
 
-    It cannot read what is `unreadable`, or below that, but for what is `readable`, nor list the
-    folders on the way there, but for those `listed`. Devices that keep nothing stay writable.
-    False where the kernel offers no Landlock; before Linux 6.7 TCP, and before 6.12 signals are
-    not covered.
+    It can read that, and what is `readable`. Devices that keep nothing stay writable. False where
+    the kernel offers no Landlock; before Linux 6.7 TCP, and before 6.12 signals are not covered.
     """
     version = landlock()
-    if not version:
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
     writes = EVERY_WRITE | (RENAME if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
     fields = [writes | READ]
     fields += [BIND_AND_CONNECT] if version >= 4 else []
     fields += [ABSTRACT_SOCKETS | SIGNALS] if version >= 6 else []
-    ruleset = (ctypes.c_uint64 * len(fields))(*fields)
+    devices = (*(Path("/dev", name) for name in DEVICES), *Path("/dev").glob("nvidia*"))
+    rules = [(writable, writes | READ)]
+    rules += [(path, writes & (WRITE_FILE | TRUNCATE)) for path in devices]
+    rules += [(path, READ) for path in readable]
+    return bool(version) and _restrict(fields, rules)
+
+
+def _restrict(handled: Sequence[int], rules: Iterable[tuple[Path, int]]) -> bool:
+    """Refuse what is `handled`, of files and beyond, but for what the rules allow below paths.
+
+    What was refused before stays so. False where the kernel does not take it.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    ruleset = (ctypes.c_uint64 * len(handled))(*handled)
     handle = libc.syscall(CREATE_RULESET, ruleset, ctypes.sizeof(ruleset), 0)
     if handle < 0:
         return False
-    to_devices = writes & (WRITE_FILE | TRUNCATE)
-    _allow(libc, handle, writable, writes | READ)
-    for path in (*(Path("/dev", name) for name in DEVICES), *Path("/dev").glob("nvidia*")):
-        _allow(libc, handle, path, to_devices)
-    for path in readable:
-        _allow(libc, handle, path, READ_FILE)
-    for path in listed:
-        _allow(libc, handle, path, LIST)
-    for path in _all_but({path.resolve() for path in unreadable}):
-        _allow(libc, handle, path, READ)
+    for path, allowed in rules:
+        _allow(libc, handle, path, allowed)
     prctl(NO_NEW_PRIVILEGES, 1)
     done = libc.syscall(RESTRICT_SELF, handle, 0) == 0
     os.close(handle)
@@ -144,18 +153,20 @@ def no_meeting() -> bool:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _all_but(unreadable: set[Path]) -> Iterator[Path]:
+def all_but(unreadable: Iterable[Path]) -> Iterator[Path]:
     """The files and folders that hold everything but these: what lies beside them on their way.
 
     No links: what they lead to is itself beside them, or is one of these.
     """
+    unreadable = {path.resolve() for path in unreadable}
     above = {parent for path in unreadable for parent in path.parents}
     if not above:
         yield Path("/")
+    on_the_way = {str(path) for path in above | unreadable}
     for folder in above:
-        with contextlib.suppress(OSError):
-            beside = (path for path in folder.iterdir() if path not in above | unreadable)
-            yield from (path for path in beside if not path.is_symlink())
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            beside = (entry for entry in entries if entry.path not in on_the_way)
+            yield from (Path(entry.path) for entry in beside if not entry.is_symlink())
 
 
 class _Beneath(ctypes.Structure):

@@ -114,16 +114,10 @@ def unknown(stem: str, courses: Iterable[Path | None]) -> str:
 
 
 def _job(answers: Path, tests: Path, folder: Path, hidden: bool, only: str, seed: int) -> Job:
-    """What the grader's process is asked: pytest's arguments, and what our part of it needs."""
+    """What the grader's process is asked."""
     scratch = folder / "answer"
     scratch.mkdir()
-    arguments = ["-q", "-c", os.devnull, "--rootdir", str(tests)]
-    arguments += ["--noconftest", "--import-mode=importlib", "--strict-markers"]
-    arguments += ["-p", "no:cacheprovider"]
-    if find_spec("_hypothesis_pytestplugin"):
-        arguments += ["-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={seed}"]
     asked = {
-        "arguments": [*arguments, *(str(path) for path in sorted(tests.glob("test_*.py")))],
         "answers": str(answers),
         "tests": str(tests),
         "folder": str(folder),

@@ -28,9 +28,9 @@ def serve(job: Job, rank: int, folder: str) -> NoReturn:
     """Lock this process in, then run the answer's functions as the measuring process asks."""
     connection, printed = job.files
     *paths, trace, every = [*json.loads(job.payload), "", ""][:5]
-    answers, tests, scratch = (Path(path) for path in paths)
+    answers, _, scratch = (Path(path) for path in paths)
     kept = [open(trace, "w")] if trace else []  # noqa: SIM115 (open as long as this process)
-    settle(connection, printed, answers, tests, scratch, *(file.fileno() for file in kept))
+    settle(connection, printed, answers, scratch, *(file.fileno() for file in kept))
     with alone(), socket.socket(fileno=connection) as channel:
         Guest(channel, answers, *((file, float(every)) for file in kept)).serve()
 

@@ -4,7 +4,8 @@
       the grader          pytest and the report (plugin.py)
       a test's, for each  the measuring process (`measure`): a topic's probe.py and its meters
       clean               a copy of the first from before it had loaded anything of the topic
-        a test's, for each  the answer's process (`serve`, or guest.py behind a measuring one)
+        a grading's         the same, kept from reading what answers must not see (`keep_out`)
+          a test's, for each  the answer's process (`serve`, or guest.py behind a measuring one)
 
 An answer's process locks itself in, imports `answers.py` and calls its functions as it is asked.
 Values travel as plain data. It is ended with all it started when the test ends, so nothing that an
@@ -32,8 +33,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from weft.grade import confine, data
@@ -41,7 +43,7 @@ from weft.grade.bridge import MOST, Gone, Raised, Tampered
 from weft.grade.closed import FOLDER, Closed
 from weft.grade.confine import MEMORY
 from weft.process.end import hide_memory, keep_only
-from weft.process.forkserver import Forkserver, Launched, keep_copy
+from weft.process.forkserver import Forkserver, Launched, keep_copy, serve_forks
 from weft.process.job import Job
 from weft.process.messages import receive, send
 
@@ -50,10 +52,15 @@ LIBRARY = FOLDER.parent
 
 clean: Forkserver | None = None  # of the first process, and what is forked from it
 shut: Closed | None = None  # what is closed to answers, the same
+beside = [Path("/")]  # what answers may read, as far as `keep_out` lets them
 
 
-def forkserver(probe: Path, *modules: str) -> Forkserver:
-    """A process that gradings with this probe are forked from, with these modules loaded too."""
+def forkserver(probe: Path, *modules: str, shrink: bool = True) -> Forkserver:
+    """A process that gradings with this probe, and the tests beside it, are forked from.
+
+    It has these modules loaded too. What its hidden tests tell of is the smallest input that fails,
+    or without `shrink` the first.
+    """
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
     environment |= {
@@ -61,11 +68,11 @@ def forkserver(probe: Path, *modules: str) -> Forkserver:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    arguments = (str(probe), *modules)
+    arguments = (str(probe), "shrink" * shrink, *modules)
     return Forkserver.fresh(f"{__name__}:ready", *arguments, environment=environment)
 
 
-def ready(probe: str, *modules: str) -> None:
+def ready(probe: str, shrink: str, *modules: str) -> None:
     """Import what gradings need: what answers may see first, and then, in a copy, the rest."""
     global clean, shut
     hide_memory()
@@ -87,8 +94,12 @@ def ready(probe: str, *modules: str) -> None:
             module.warm()
     if "torch" in sys.modules:
         importlib.import_module("weft.grade.watch")
-    for name in ("weft.grade.plugin", *modules):
+        ranks = Path(probe).with_name("ranks.py")
+        if ranks.is_file():
+            load(ranks, "ranks", known=False)
+    for name in modules:
         importlib.import_module(name)
+    importlib.import_module("weft.grade.plugin").collect(Path(probe).parent, bool(shrink))
 
 
 def room(path: Path) -> dict[str, tuple[str, ...]]:
@@ -107,14 +118,51 @@ def clean_copy() -> Forkserver:
     return Forkserver(clean.channel.dup(), None, None)
 
 
+@contextlib.contextmanager
+def kept_out(answers: str, tests: str, scratch: str) -> Iterator[None]:
+    """Have processes for answers forked from one that cannot read what these must not see.
+
+    `scratch` is the folder in which each has one of its own. Once a grading, as there are a
+    thousand rules where much of the library is closed.
+    """
+    global clean
+    before = clean
+    ours, theirs = socket.socketpair()
+    payload = json.dumps([answers, tests, scratch]).encode()
+    with ours, before.start(Job(f"{__name__}:keep_out", payload), theirs.fileno()):
+        theirs.close()
+        clean = Forkserver(ours, None, None)
+        try:
+            yield
+        finally:
+            clean = before
+
+
+def keep_out(job: Job, rank: int, folder: str) -> bytes:
+    """Be a forkserver that cannot read what is secret, and nor can what it forks."""
+    global beside
+    answers, tests, scratch = (Path(path) for path in json.loads(job.payload))
+    beside = list(confine.all_but([scratch]))  # it cannot be looked up later
+    tempfile.tempdir = folder  # which can be read and removed, as what is made elsewhere cannot
+    course = LIBRARY.parent
+    secret = [course / name for name in ("solutions", "_build", "lib/tests", "lib/build")]
+    secret += history(course)
+    if tests.parent.name == "solutions":
+        secret.append(tests.parent)
+    listed = LIBRARY, answers.parent  # imports look there
+    confine.keep_out((*secret, *shut.files), readable=(answers,), listed=listed)
+    serve_forks(socket.socket(fileno=job.files[0]))
+    return b""
+
+
 # --- an answer's process --------------------------------------------------------------------------
 
 
 def serve(job: Job, rank: int, folder: str) -> NoReturn:
     """Lock this process in, then answer requests until it is killed."""
     connection, printed = job.files
-    answers, tests, scratch = (Path(path) for path in json.loads(job.payload))
-    settle(connection, printed, answers, tests, scratch)
+    answers, _, scratch = (Path(path) for path in json.loads(job.payload))
+    settle(connection, printed, answers, scratch)
     modules: list[ModuleType] = []
 
     def do(home: str, name: str, args: list, kwargs: dict) -> Any:
@@ -125,15 +173,12 @@ def serve(job: Job, rank: int, folder: str) -> NoReturn:
     _converse(connection, do, lambda error: explain(error, answers, bool(modules)))
 
 
-def settle(
-    connection: int, printed: int, answers: Path, tests: Path, scratch: Path, *kept: int
-) -> None:
-    """Lock this process in, with what is around an answer to these tests and files to keep."""
+def settle(connection: int, printed: int, answers: Path, scratch: Path, *kept: int) -> None:
+    """Lock this process in, with a folder that it may write to and files to keep."""
     for stream in (1, 2):
         os.dup2(printed, stream)
     keep_only(connection, *kept)
     faulthandler.disable()  # what a crash looks like inside is no help to a student
-    above = scratch.parents[1] if scratch.parent.parent.name == "answer" else scratch.parent
     scratch = Path(tempfile.mkdtemp(dir=scratch))  # a name that nobody else knows
     os.chdir(scratch)
     os.environ |= {"TMPDIR": str(scratch), "TRITON_CACHE_DIR": str(scratch / "triton")}
@@ -141,13 +186,7 @@ def settle(
     hide_memory(False)
     shut.install()
     confine.limit(MEMORY)
-    course = LIBRARY.parent
-    secret = [course / name for name in ("solutions", "_build", "lib/tests", "lib/build")]
-    secret += [above, *history(course)]
-    if tests.parent.name == "solutions":
-        secret.append(tests.parent)
-    unreadable, listed = (*secret, *shut.files), (LIBRARY, answers.parent)  # imports look there
-    confine.lock_in(scratch, unreadable, readable=(answers,), listed=listed)
+    confine.lock_in(scratch, beside)
     confine.no_meeting()
     sys.path.insert(0, str(answers.parent))
 
@@ -194,8 +233,14 @@ def load(path: Path, name: str, known: bool = True) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     if known:
         sys.modules[name] = module
-    spec.loader.exec_module(module)
+    exec(_compiled(str(path), path.read_bytes()), vars(module))
     return module
+
+
+@cache
+def _compiled(path: str, text: bytes) -> CodeType:
+    """The code of a text, compiled once for this process and those forked from it."""
+    return compile(text, path, "exec", dont_inherit=True)
 
 
 def explain(error: BaseException, answers: Path, loaded: bool) -> tuple[str, list]:

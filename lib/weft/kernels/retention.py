@@ -11,7 +11,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from weft.kernels.linear.autograd import differentiable
+from weft.kernels.linear import differentiable
 from weft.plan.linear import check, checked_decays
 
 __all__ = ["chunked"]

@@ -102,17 +102,30 @@ def descendants(pid: int) -> set[int]:
 
 
 def end_descendants(groups: Iterable[int] = ()) -> None:
-    """Kill and reap everything below this process, which adopts orphans, and these groups."""
+    """Kill and reap everything below this process, which adopts orphans, and these groups.
+
+    The groups are those of children that have not been reaped.
+    """
+    groups = list(groups)
     for group in groups:
         kill_group(group)
-    while True:
+        _signal(group, signal.SIGKILL)  # its leader may not have made it yet
+    with contextlib.suppress(ChildProcessError):
+        for group in groups:
+            os.waitpid(group, 0)
+    while not _childless():
         _kill_below(os.getpid())
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, 0)
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
+
+
+def _childless() -> bool:
+    """Reap the children that have ended, and say whether there are no others."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return False
+    return True
 
 
 def end_with_descendants(pid: int) -> None:

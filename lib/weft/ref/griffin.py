@@ -12,10 +12,8 @@ from torch.nn.functional import softplus
 
 from weft.plan.arguments import whole
 from weft.plan.attention import check
-from weft.plan.griffin import check_gates
+from weft.plan.griffin import C, check_gates, check_scan
 from weft.ref.attention import attention
-
-C = 8.0  # "c" of De et al. 2024
 
 
 def rg_lru(
@@ -40,18 +38,33 @@ def rg_lru(
     check_gates(x, input_gate, recurrence_gate, a_param, initial, reset)
     wide = torch.promote_types(x.dtype, torch.float32)
     log_a = -C * recurrence_gate.to(wide) * softplus(a_param.to(wide))
-    a, u = log_a.exp(), (-torch.expm1(2 * log_a)).sqrt()  # [B, T, D]
-    gated = input_gate.to(wide) * x.to(wide)
+    a, scale = log_a.exp(), (-torch.expm1(2 * log_a)).sqrt()  # [B, T, D]
     anew = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device) if reset is None else reset
-    h, rows = initial, []
-    for t in range(x.shape[1]):
-        first = gated[:, t]
-        if h is None:
-            h = first
-        else:
-            h = torch.where(anew[:, t, None], first, a[:, t] * h + u[:, t] * first)
-        rows.append(h)
-    o = (torch.stack(rows, 1) if rows else gated).to(x.dtype)
+    if initial is None:
+        anew = anew | (torch.arange(x.shape[1], device=x.device) == 0)
+    a, scale = a.masked_fill(anew[..., None], 0), scale.masked_fill(anew[..., None], 1)
+    o, h = scan(a, scale * (input_gate.to(wide) * x.to(wide)), initial, final=True)
+    h = None if initial is None and not x.shape[1] else h
+    return (o.to(x.dtype), h) if final else o.to(x.dtype)
+
+
+def scan(
+    a: Tensor, x: Tensor, initial: Tensor | None = None, final: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The linear recurrence h_t = a_t h_{t-1} + x_t, channel by channel.
+
+    a and x [B, T, D] give h [B, T, D] in x's dtype, with `initial` the state [B, D] before the
+    first token, 0 if None; `final` asks for the one after the last. The state is kept, and half
+    precision computed, in fp32. ValueError names an argument that does not fit.
+    """
+    check_scan(a, x, initial)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    h = x.new_zeros(x.shape[0], x.shape[2], dtype=wide) if initial is None else initial
+    rows = [x.new_empty(x.shape[0], 0, x.shape[2], dtype=wide)]
+    for a_t, x_t in zip(a.to(wide).unbind(1), x.to(wide).unbind(1), strict=True):
+        h = a_t * h + x_t
+        rows.append(h.unsqueeze(1))
+    o = torch.cat(rows, 1).to(x.dtype)
     return (o, h) if final else o
 
 

@@ -1,4 +1,6 @@
-"""What lies in tile memory while the tiles of scores are visited, in both orders of the loops."""
+"""What lies in tile memory while the tiles of scores are visited, in an order of the loops."""
+
+from collections.abc import Sequence
 
 from weft.draw import figure as svg
 from weft.draw.attention.tiles import NAMES
@@ -10,15 +12,20 @@ ROWS = ("Q", "K, V", "scores", "O, μ, σ")
 
 
 def lifetimes_svg(
-    T: int = 10, S: int = 14, tile_q: int = 3, tile_k: int = 4, causal: bool = True
+    T: int = 10,
+    S: int = 14,
+    tile_q: int = 3,
+    tile_k: int = 4,
+    causal: bool = True,
+    orders: Sequence[str] = ("fa2",),
 ) -> str:
-    """For both orders, which tile of Q, of K and V and of O is in tile memory at each visit.
+    """For each order, which tile of Q, of K and V and of O is in tile memory at each visit.
 
     A bar is one tile from its load until it is dropped; a number says which tile. Time is
     counted in visits and runs from left to right. A bar of O with a dark end is stored there; one
     that does not begin with its row of tiles had to be loaded again.
     """
-    paths = {order: visits(T, S, tile_q, tile_k, order, causal) for order in ("fa2", "fa1")}
+    paths = {order: visits(T, S, tile_q, tile_k, order, causal) for order in orders}
     numbers = {
         "Q": {rows.start: i for i, rows in enumerate(cuts(T, tile_q), 1)},
         "K, V": {cols.start: i for i, cols in enumerate(cuts(S, tile_k), 1)},
@@ -26,7 +33,7 @@ def lifetimes_svg(
     steps = max(map(len, paths.values()))
     figure = Figure.small(
         NAME + steps * CELL + 4,
-        2 * (len(ROWS) * HIGH + BETWEEN) + 20,
+        len(paths) * (len(ROWS) * HIGH + BETWEEN) + 20,
         f"What lies in tile memory: {T} queries, {S} keys, tiles of {tile_q} by {tile_k}",
         _describe(paths),
     )
@@ -97,7 +104,7 @@ def _describe(paths) -> str:
             f"and V {kv} times, and O is stored {q} times."
         )
     return (
-        "Two charts of what lies in tile memory, one column for each visited tile of scores. "
+        "What lies in tile memory, one column for each visited tile of scores. "
         + " ".join(told)
-        + " In both a tile of scores lives for one visit and is never stored."
+        + " A tile of scores lives for one visit and is never stored."
     )

@@ -1,4 +1,6 @@
-"""FlashAttention-1 beside FlashAttention-2: which loop is outside, and what the warps split."""
+"""FlashAttention-2 beside FlashAttention-1: which loop is outside, and what the warps split."""
+
+from itertools import groupby
 
 from weft.draw import figure as svg
 from weft.draw.attention.tiles import NAMES
@@ -7,10 +9,11 @@ from weft.plan.arguments import sizes
 from weft.plan.attention import cuts, shared, traffic, visits
 from weft.plan.units import quantity
 
-PANEL, BETWEEN = 236, 22
+PANEL, BETWEEN = 242, 16
 SIDE, STRIP, GAP = 150, 14, 6  # the longer side of the matrix; the width of Q, K, V and O
 TILE = 72  # the tile that the warps share, at its longer side
-OUTSIDE = {"fa1": "loop over K and V outside", "fa2": "loop over Q outside"}
+ORDERS = ("fa2", "fa1")
+OUTSIDE = {"fa2": "a program for each tile of Q", "fa1": "one program, K and V outside"}
 SPLIT = {"fa1": "k", "fa2": "q"}
 SPLITS = {"fa1": "Warps split K and V", "fa2": "Warps split Q"}
 
@@ -26,25 +29,26 @@ def orders_svg(
     warps: int = 4,
     causal: bool = False,
 ) -> str:
-    """Both loop orders over the same tiles, with a line through the visits; below, one tile.
+    """Both loop orders over the same tiles, an arrow for each program; below, one tile.
 
-    What stays in tile memory during the inner loop is marked. The bytes are one head's, counted by
+    What stays in tile memory during the inner loop is marked. FlashAttention-2 has a program for
+    each tile of queries, FlashAttention-1 one for the head. The bytes are one head's, counted by
     weft.plan.attention.traffic and weft.plan.attention.warps.shared.
     """
     given = sizes(T=T, S=S, K=K, V=V, size=size, tile_q=tile_q, tile_k=tile_k, warps=warps)
     T, S, K, V, size, tile_q, tile_k, warps = given
     high = SIDE * T / max(T, S)
-    moved = {o: traffic(T, S, K, V, size, tile_q, tile_k, o, causal) for o in NAMES}
-    passed = {o: shared(T, S, K, V, size, tile_q, tile_k, warps, SPLIT[o], causal) for o in NAMES}
+    moved = {o: traffic(T, S, K, V, size, tile_q, tile_k, o, causal) for o in ORDERS}
+    passed = {o: shared(T, S, K, V, size, tile_q, tile_k, warps, SPLIT[o], causal) for o in ORDERS}
     middle = 92 + high + 68
     figure = Figure(
         2 * PANEL + BETWEEN,
         middle + 30 + TILE + 44,
-        f"Loop order and warps of FlashAttention-1 and -2, {T} queries and {S} keys",
+        f"Loop order and warps of FlashAttention-2 and -1, {T} queries and {S} keys",
         _describe(T, S, tile_q, tile_k, warps, moved, passed),
         largest=(2 * PANEL + BETWEEN) * 1.2,
     )
-    for i, order in enumerate(NAMES):
+    for i, order in enumerate(ORDERS):
         with figure.group(transform=f"translate({number(i * (PANEL + BETWEEN))} 0)"):
             _loops(figure, order, T, S, tile_q, tile_k, causal, moved[order])
             _warps(figure, order, middle, tile_q, tile_k, warps, passed[order])
@@ -70,7 +74,9 @@ def _loops(figure, order, T, S, tile_q, tile_k, causal, moved) -> None:
         (x(c.start), y(r.start), x(c.stop) - x(c.start), y(r.stop) - y(r.start)) for r, c in path
     ]
     figure.boxes(scores, **svg.FORWARD.paint(0.4), **OUTLINE)
-    _walk(figure, [((x(c.start) + x(c.stop)) / 2, (y(r.start) + y(r.stop)) / 2) for r, c in path])
+    for _, part in groupby(path, lambda tile: order == "fa2" and tile[0].start):
+        centres = [((x(c.start) + x(c.stop)) / 2, (y(r.start) + y(r.stop)) / 2) for r, c in part]
+        _walk(figure, centres)
     with figure.group(font_size=11, font_weight="bold"):
         figure.words(x.stop + GAP, 63, "K")
         figure.words(x.stop + GAP, 81, "V")
@@ -133,14 +139,14 @@ def _warps(figure, order, top, tile_q, tile_k, warps, passed) -> None:
 
 
 def _describe(T, S, tile_q, tile_k, warps, moved, passed) -> str:
-    first, second = ([quantity(nbytes, "B") for nbytes in moved[o]] for o in NAMES)
+    first, second = ([quantity(nbytes, "B") for nbytes in moved[o]] for o in ORDERS)
     return (
         f"Two matrices of {T} queries by {S} keys in tiles of {tile_q} by {tile_k}, side by side. "
-        "Left, FlashAttention-1: the line of visits runs down column after column; a tile of K and "
-        f"V stays while Q and O pass; {first[0]} read, {first[1]} written. "
-        "Right, FlashAttention-2: the line runs along row after row; a tile of Q and O stays while "
-        f"K and V pass; {second[0]} read, {second[1]} written. Below, one tile "
-        f"among {warps} warps: left in columns, so that each warp has a part of the whole output "
-        f"and {quantity(passed['fa1'].exchanged, 'B')} pass through shared memory; right in rows, "
-        "so that each has rows of the output and nothing is exchanged."
+        "Left, FlashAttention-2: an arrow along each row, a program of its own; a tile of Q and O "
+        f"stays while K and V pass; {first[0]} read, {first[1]} written. "
+        "Right, FlashAttention-1: one line runs down column after column; a tile of K and V stays "
+        f"while Q and O pass; {second[0]} read, {second[1]} written. Below, one tile "
+        f"among {warps} warps: left in rows, so that each has rows of the output and nothing is "
+        "exchanged; right in columns, so that each warp has a part of the whole output and "
+        f"{quantity(passed['fa1'].exchanged, 'B')} pass through shared memory."
     )

@@ -14,9 +14,9 @@ SHUT = dashed("3 2", 0.7)
 
 
 def vector_svg(n: int = 11, block: int = 4) -> str:
-    """n numbers in memory, and below them the lanes of each program of `block`.
+    """n numbers in memory, and below them the elements of each program's tile of `block`.
 
-    A lane stands below the number that it loads; lanes whose mask is off have none.
+    An element stands below the number that it loads; those whose mask is off have none.
     """
     n, block = sizes(n=n, block=block)
     grid = programs(n, block)
@@ -33,16 +33,16 @@ def vector_svg(n: int = 11, block: int = 4) -> str:
     for program in range(grid):
         inside, masked = part(n, block, program)
         x = left + SIDE * block * program
-        for lane in range(block):
-            on = lane < len(inside)
+        for i in range(block):
+            on = i < len(inside)
             look = HUES[program % len(HUES)].paint() | OUTLINE if on else SHUT
-            _cell(figure, x + SIDE * lane, 86, str(lane), look, svg.INK if on else None)
+            _cell(figure, x + SIDE * i, 86, str(i), look, svg.INK if on else None)
             if on:
-                middle = x + SIDE * (lane + 0.5)
+                middle = x + SIDE * (i + 0.5)
                 figure.line(middle, 54, middle, 84, stroke_opacity=0.4)
         with figure.group(font_size=SMALL):
             figure.words(x + 2, 132, f"program {program}")
-            figure.words(x + 2, 146, f"{program} × {block} + lane")
+            figure.words(x + 2, 146, f"{program} × {block} + 0…{block - 1}")
             figure.words(x + 2, 160, f"{masked} masked" if masked else "all inside")
     return str(figure)
 
@@ -50,7 +50,7 @@ def vector_svg(n: int = 11, block: int = 4) -> str:
 def rows_svg(rows: int = 3, columns: int = 5, stride: int = 7) -> str:
     """A matrix that is part of a wider one: a program for each row, in a block of a power of two.
 
-    Each cell says the offset that a lane would load; those behind the row are masked.
+    Each cell says the offset that an element would load; those behind the row are masked.
     """
     rows, columns, stride = sizes(rows=rows, columns=columns, stride=stride)
     if stride < columns:
@@ -68,19 +68,19 @@ def rows_svg(rows: int = 3, columns: int = 5, stride: int = 7) -> str:
     )
     figure.words(left, 14, "column", font_size=SMALL)
     with figure.group(font_size=SMALL, text_anchor="middle"):
-        for lane in range(block):
-            figure.words(left + SIDE * (lane + 0.5), 28, str(lane))
+        for column in range(block):
+            figure.words(left + SIDE * (column + 0.5), 28, str(column))
     for program in range(rows):
         y = 34 + high * program
         mine = row(program, columns, stride)
         figure.words(0, y + 14, f"program {program}", font_weight="bold")
         figure.words(0, y + 28, f"{program} × {stride} + column", font_size=SMALL)
-        for lane in range(block):
-            offset = mine.start + lane
+        for column in range(block):
+            offset = mine.start + column
             on = offset in mine
             look = HUES[program].paint() | OUTLINE if on else SHUT
             ink = svg.INK if on else None
-            _cell(figure, left + SIDE * lane, y, str(offset), look, ink)
+            _cell(figure, left + SIDE * column, y, str(offset), look, ink)
     return str(figure)
 
 
@@ -95,14 +95,14 @@ def _describe_vector(n: int, block: int) -> str:
     for program in range(programs(n, block)):
         inside, masked = part(n, block, program)
         told.append(
-            f"Program {program} has lanes for {inside.start} to {inside.stop - 1}"
+            f"Program {program} has elements for {inside.start} to {inside.stop - 1}"
             f"{f' and {masked} masked' if masked else ''}."
         )
     return " ".join(told)
 
 
 def _describe_rows(rows: int, columns: int, stride: int, block: int) -> str:
-    told = [f"{rows} rows of {block} lanes, of which {columns} are inside and the others masked."]
+    told = [f"{rows} rows of {block} elements: {columns} are inside, the others masked."]
     for program in range(rows):
         mine = row(program, columns, stride)
         told.append(f"Program {program} loads offsets {mine.start} to {mine.stop - 1}.")

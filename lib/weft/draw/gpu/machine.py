@@ -92,19 +92,20 @@ def _multiprocessor(figure: Figure, chip: str, top: float) -> None:
         figure.words(WIDE - 28, y + 15, binary(on.shared), text_anchor="end")
     step = (WIDE - 19) / PARTITIONS
     file = binary(has.registers // PARTITIONS * REGISTER)
+    cores = f"{has.cores // PARTITIONS} CUDA cores"
     for i in range(PARTITIONS):
         x = 10.5 + step * i
         wide = step - 8
         parts = (
             ("scheduler", svg.WEIGHT_GRADIENT.paint(PALE), 20),
             (f"registers {file}", svg.FORWARD.paint(), 32),
-            ("lanes", {"fill_opacity": 0.12}, 20),
+            (cores, {"fill_opacity": 0.12}, 20),
             ("tensor core", svg.INPUT_GRADIENT.paint(PALE), 20),
         )
         at = y + HIGH + 10
         for name, paint, high in parts:
             figure.mark("rect", x=x, y=at, width=wide, height=high, **paint, **OUTLINE)
-            ink = {} if name == "lanes" else {"fill": svg.INK}
+            ink = {} if name == cores else {"fill": svg.INK}
             look = {"text_anchor": "middle", "font_size": SMALL, **ink}
             figure.words(x + wide / 2, at + high / 2 + 4, name, **look)
             at += high + 3
@@ -124,6 +125,7 @@ def _describe(chip: str, sizes_of: dict[str, str], rates: list[str]) -> str:
     told.append(
         f"Each multiprocessor has {binary(has.shared)} of shared memory, {_shared_rate(chip)}, and "
         f"{PARTITIONS} partitions with a scheduler, "
-        f"{binary(has.registers // PARTITIONS * REGISTER)} of registers, lanes and a tensor core."
+        f"{binary(has.registers // PARTITIONS * REGISTER)} of registers, "
+        f"{has.cores // PARTITIONS} CUDA cores and a tensor core."
     )
     return " ".join(told)

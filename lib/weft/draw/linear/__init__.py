@@ -6,6 +6,7 @@ from weft.draw.linear.forms import HISTORY, INSIDE, fade, forms_svg, staircase, 
 from weft.draw.linear.kept import kept_svg
 from weft.draw.linear.regroup import regroup_svg
 from weft.draw.linear.solve import solve_svg
+from weft.draw.linear.subchunks import subchunks_svg
 
 __all__ = [
     "CHIPS_SHOWN",
@@ -20,6 +21,7 @@ __all__ = [
     "regroup_svg",
     "solve_svg",
     "staircase",
+    "subchunks_svg",
     "table",
     "tape",
     "token_seconds",

@@ -35,7 +35,8 @@ def board_svg() -> str:
         last = last | {key: value}
         for line, (name, _, _) in enumerate(RULES):
             top = 56 + line * (HIGH + 8)
-            figure.words(0, top + HIGH / 2 + 4, name, font_weight="bold")
+            if not i:
+                figure.words(0, top + HIGH / 2 + 4, name, font_weight="bold")
             for part, key_asked in enumerate((A, B)):
                 answer = told[name][i][part]
                 exact = key_asked in last and abs(answer - last[key_asked]) < 1e-9

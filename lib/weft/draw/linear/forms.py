@@ -114,10 +114,10 @@ def staircase(
                 f"{cut.start - 1}",
             )  # fmt: skip
             if high >= 18:
-                figure.words(
-                    left + cut.start * each / 2, top + cut.start * each + high / 2 + 5, "S",
-                    text_anchor="middle", font_weight="bold", fill=svg.INK,
-                )  # fmt: skip
+                x, y = left + cut.start * each / 2, top + cut.start * each + high / 2
+                badge = {"x": x - 9, "y": y - 9, "width": 18, "height": 18, "rx": 3}
+                figure.mark("rect", **badge, **HISTORY.paint(), **OUTLINE)
+                figure.words(x, y + 5, "S", text_anchor="middle", font_weight="bold", fill=svg.INK)
 
 
 def arrow(figure: Figure, x1: float, y1: float, x2: float, y2: float, head: float = 3.5) -> None:

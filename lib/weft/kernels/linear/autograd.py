@@ -9,8 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from weft.kernels.attention.face import NoSecondDerivative
-from weft.kernels.attention.launch import in_rows
+from weft.kernels.attention import NoSecondDerivative, in_rows
 from weft.kernels.code import Pass, recording
 from weft.kernels.linear.channels import added_up, channel_gradients, channel_output
 from weft.kernels.linear.decay import decay
@@ -83,6 +82,7 @@ def launched(
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     decays: int | None = None,
+    chunk: int = 64,
 ) -> tuple[Pass, ...]:
     """What a face launches on a chip for 16 heads of 4096 tokens, in no memory at all.
 
@@ -95,6 +95,6 @@ def launched(
     for one in given:
         one.requires_grad_()
     with recording(target) as found:
-        o = face(*given)
+        o = face(*given, chunk=chunk)
         torch.autograd.grad(o, given, torch.empty_like(o))
     return tuple({one.name: one for one in found}.values())  # some run in both directions

@@ -6,9 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
-from weft.kernels.attention.launch import TYPES, in_rows
-from weft.kernels.attention.tile import View, padded
-from weft.kernels.attention.tuned import WIDEST, chip
+from weft.kernels.attention import TYPES, WIDEST, View, chip, in_rows, padded
 from weft.kernels.code import launch
 from weft.kernels.linear.tile import StateView
 from weft.kernels.linear.tuned import ChunkTile, tile
@@ -51,7 +49,7 @@ class Problem(NamedTuple):
 
     def tile(self, name: str, K: int, V: int) -> ChunkTile:
         """The tile that is tuned for a pass."""
-        return tile(self.target, name, self.q.element_size(), padded(K), padded(V))
+        return tile(self.target, name, self.q.element_size(), self.chunk, padded(K), padded(V))
 
     def launch(
         self, name: str, kernel, tiles: tuple[str, ...], K: int, V: int, **arguments: object
@@ -71,9 +69,9 @@ class Problem(NamedTuple):
         if programs == 0:
             return
         arguments |= {
-            "g": view(self.g), "left": view(self.left), "T": T, "H": H, "N": N, "CHUNK": self.chunk, "K": K, "V": V,
-            "TILE_T": padded(self.chunk), "TILE_K": one.k, "TILE_V": one.v,
-            "EXACT": self.q.dtype == torch.float32,
+            "g": view(self.g), "left": view(self.left), "T": T, "H": H, "N": N,
+            "CHUNK": self.chunk, "K": K, "V": V, "TILE_T": padded(self.chunk), "TILE_K": one.k,
+            "TILE_V": one.v, "EXACT": self.q.dtype == torch.float32,
         }  # fmt: skip
         asked = {name: x for name, x in arguments.items() if name in kernel.arg_names}
         launch(name, kernel, (programs,), **asked, **one.options())

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.attention.tile import head
+from weft.kernels.attention import head
 from weft.kernels.linear.launch import Problem, state_view, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, state_tile, store_chunk, times
 

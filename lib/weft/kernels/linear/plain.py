@@ -1,12 +1,14 @@
 """Linear attention in chunks: no token is forgotten, and each row may be divided by its sum."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from weft.kernels.linear.autograd import differentiable
+from weft.kernels.code import Pass
+from weft.kernels.linear.autograd import differentiable, launched
 from weft.plan.linear import check, check_causal, check_feature, check_pair, check_state
 
 Feature = str | Callable[[Tensor], Tensor]
@@ -70,6 +72,14 @@ def apart(initial: State | None, q: Tensor, v: Tensor) -> tuple[Tensor | None, T
     check_state("initial[0]", initial[0], "S [B, H, K, V]", (B, H, K, v.shape[-1]), q)
     check_state("initial[1]", initial[1], "z [B, H, K]", (B, H, K), q)
     return initial[0], initial[1].unsqueeze(-1)
+
+
+def passes(target: str, **kind) -> tuple[Pass, ...]:
+    """The kernels of the forward and the backward pass, as they are launched on a chip.
+
+    Without a normaliser, whose passes are the same for values of width 1.
+    """
+    return launched(partial(chunked, normalize=False), target, **kind)
 
 
 FEATURES = {"elu": one_plus_elu, "relu": relu, "identity": lambda x: x}

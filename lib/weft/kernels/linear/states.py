@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.attention.tile import head
+from weft.kernels.attention import head
 from weft.kernels.linear.launch import Problem, state_view, view
 from weft.kernels.linear.tile import channel_left, head_left, load_chunk, place, state_tile
 
@@ -37,7 +37,8 @@ def states(
     """
     each, last = x.states(), x.state()
     x.launch(
-        "dstates" if backwards else "states", states_kernel, ("K", "V"), x.sizes.K, x.sizes.V, k=view(k), v=view(v),
+        "dstates" if backwards else "states", states_kernel, ("K", "V"), x.sizes.K, x.sizes.V,
+        k=view(k), v=view(v),
         initial=None if initial is None else state_view(initial.contiguous()),
         states=state_view(each), last=state_view(last), BACKWARDS=backwards,
     )  # fmt: skip

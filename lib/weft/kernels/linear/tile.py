@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from weft.kernels.attention.tile import LOG2E, row_pointer
+from weft.kernels.attention import LOG2E, row_pointer
 
 GONE = tl.constexpr(-160.0)  # 2^-160 is 0 in fp32: a token that leaves less resets its state
 
@@ -49,7 +49,7 @@ def load_chunk(x, first, rows, i_w, WIDTH: tl.constexpr, TILE_T: tl.constexpr, T
 @triton.jit
 def store_chunk(x, first, rows, i_w, b, WIDTH: tl.constexpr):
     """Round a tile to the tensor's type and write what of it exists."""
-    o_t, o_w = tl.arange(0, b.shape[0]), i_w * b.shape[1] + tl.arange(0, b.shape[1])
+    o_t, o_w = tl.arange(0, b.shape[0]), tl.arange(0, b.shape[1]) + i_w * b.shape[1]
     m = (o_t < rows)[:, None] & (o_w < WIDTH)[None, :]
     p = row_pointer(x, first) + o_t[:, None] * x.t + o_w[None, :]
     tl.store(p, b.to(x.p.dtype.element_ty), mask=m)
@@ -67,10 +67,11 @@ def state_tile(
 
 @triton.jit
 def head_left(g, first, rows, TILE_T: tl.constexpr):
-    """log2 of what is left at each token of a chunk of what was there before it; and after them all.
+    """log2 of what each token of a chunk finds left of what was there before; and what they all do.
 
-    Sums of the logarithms of the decays up to a token, its own included. The last token's is
-    returned a second time; what lies behind it has decay 1.
+    Sums of the logarithms of the decays up to a token, its own included, hence the last token's
+    is what all leave; what lies behind it has decay 1. They are rounded to fp32, so that behind
+    each reset in a chunk their differences are good to 1e-5 less.
     """
     o_t = tl.arange(0, TILE_T)
     b_g = tl.load(row_pointer(g, first) + o_t * g.t, mask=o_t < rows, other=0.0).to(tl.float32)
@@ -91,7 +92,7 @@ def channel_left(
 
 @triton.jit
 def times(b_x, b_y, b_sum, EXACT: tl.constexpr):
-    """b_sum + b_x b_y, where one of the two is in fp32: rounded to the other's type if that is bf16.
+    """b_sum + b_x b_y, where one of the two is in fp32, and rounded to bf16 if the other is.
 
     Not to fp16, which ends at 65504: sums over all tokens may be larger. These products are in
     TF32, which rounds as fp16 does and reaches as far as fp32. What is EXACT was given in fp32.

@@ -5,28 +5,39 @@ Chosen by the machine code, before any GPU had run them: nothing spills.
 
 from typing import NamedTuple
 
-from weft.kernels.attention.tuned import INTERPRETER
+from weft.kernels.attention import INTERPRETER
 
 
 class ChunkTile(NamedTuple):
-    """Columns of K and of V in a tile; warps; stages of loads."""
+    """Columns of K and of V in a tile; warps; stages of loads.
+
+    And the registers of a thread, where the assembler left alone takes fewer and spills.
+    """
 
     k: int
     v: int
     warps: int = 4
     stages: int = 2
+    registers: int | None = None
 
     def options(self) -> dict[str, int]:
         """What Triton is told besides the arguments of a kernel."""
-        return {"num_warps": self.warps, "num_stages": self.stages}
+        options = {"num_warps": self.warps, "num_stages": self.stages}
+        return options | ({"maxnreg": self.registers} if self.registers else {})
 
 
-def tile(target: str, name: str, size: int, K: int, V: int) -> ChunkTile:
-    """The tile of one pass for elements of `size` bytes, no wider than the padded widths."""
-    one = ChunkTile(32, 32) if target == INTERPRETER or size == 4 else TILES[name]
+def tile(target: str, name: str, size: int, chunk: int, K: int, V: int) -> ChunkTile:
+    """The tile of one pass for elements of `size` bytes, no wider than the padded widths.
+
+    Chunks of more than 64 tokens have twice the warps.
+    """
+    one = SINGLE if target == INTERPRETER or size == 4 else TILES[name]
+    if chunk > 64:
+        one = one._replace(k=min(one.k, 32), v=min(one.v, 64), warps=8)
     return one._replace(k=min(one.k, K), v=min(one.v, V))
 
 
+SINGLE = ChunkTile(32, 32, 8, 2, 255)  # of fp32, whose products are not for tensor cores
 TILES = {  # pass: a tile
     "left": ChunkTile(64, 16, 4, 1),
     "states": ChunkTile(64, 64, 4, 3),
@@ -36,7 +47,15 @@ TILES = {  # pass: a tile
     "dk": ChunkTile(64, 128, 4, 3),
     "dv": ChunkTile(64, 128, 4, 3),
     "decay": ChunkTile(64, 64, 8, 2),
-    "channel output": ChunkTile(64, 128, 8, 2),
-    "channel dv": ChunkTile(64, 128, 8, 2),
-    "channel dqkg": ChunkTile(64, 64, 8, 2),
+    "channel output": ChunkTile(32, 128, 8, 2),
+    "channel dv": ChunkTile(32, 128, 8, 2),
+    "channel dqkg": ChunkTile(32, 64, 8, 2),
+    "inverse": ChunkTile(64, 64, 4, 2),
+    "written": ChunkTile(256, 32, 4, 2),
+    "written, wide": ChunkTile(256, 32, 8, 1),
+    "inside": ChunkTile(64, 64, 4, 3),
+    "flows": ChunkTile(256, 32, 8, 2),
+    "flows, wide": ChunkTile(256, 16, 8, 1),
+    "delta dv": ChunkTile(64, 64, 4, 1),
+    "delta dqk": ChunkTile(32, 32, 8, 2),
 }

@@ -23,31 +23,34 @@ class Capacity(NamedTuple):
     """What one multiprocessor has room for: 32-bit `registers`, `warps`, `programs`.
 
     `shared` bytes of shared memory can be used by all programs together. Each takes `reserved`
-    bytes more than it asks for, and its sum is rounded up to a multiple of `unit`.
+    bytes more than it asks for, and its sum is rounded up to a multiple of `unit`. Each of its
+    CUDA `cores` does one fp32 multiply-add in a clock.
     """
 
     capability: str
     shared: int
     reserved: int
     unit: int
+    cores: int
     registers: int = 65536
     warps: int = 64
     programs: int = 32
 
 
-def _capacity(chip: str, capability: str, reserved: int, unit: int) -> Capacity:
-    return Capacity(capability, CHIPS[chip].shared, reserved, unit)
+def _capacity(chip: str, capability: str, reserved: int, unit: int, cores: int) -> Capacity:
+    return Capacity(capability, CHIPS[chip].shared, reserved, unit, cores)
 
 
-# NVIDIA's libcu++, cuda/__device/arch_traits.h, and units from the CUDA toolkit's cuda_occupancy.h.
+# NVIDIA's libcu++, cuda/__device/arch_traits.h, and units from the CUDA toolkit's cuda_occupancy.h;
+# cores from the CUDA programming guide, by compute capability.
 CAPACITIES = MappingProxyType(
     {
-        "v100": _capacity("v100", "7.0", 0, 256),
-        "a100-40": _capacity("a100-40", "8.0", KIBI, 128),
-        "a100-80": _capacity("a100-80", "8.0", KIBI, 128),
-        "h100": _capacity("h100", "9.0", KIBI, 128),
-        "h200": _capacity("h200", "9.0", KIBI, 128),
-        "b200": _capacity("b200", "10.0", KIBI, 128),
+        "v100": _capacity("v100", "7.0", 0, 256, 64),
+        "a100-40": _capacity("a100-40", "8.0", KIBI, 128, 64),
+        "a100-80": _capacity("a100-80", "8.0", KIBI, 128, 64),
+        "h100": _capacity("h100", "9.0", KIBI, 128, 128),
+        "h200": _capacity("h200", "9.0", KIBI, 128, 128),
+        "b200": _capacity("b200", "10.0", KIBI, 128, 128),
     }
 )
 

@@ -162,6 +162,8 @@ def break_even(
 def programs(B: int, H: int, V: int, tile: int = 64) -> int:
     """How many programs go through the chunks side by side: one for a head and a part of V.
 
+    The delta rule asks the state by whole keys, so K is not cut. Without it K could be, too.
+
     >>> programs(B=1, H=16, V=128)
     32
     """

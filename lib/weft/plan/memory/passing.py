@@ -63,14 +63,15 @@ def passing(
 
     Under stage 3 the piece at work is gathered, a layer or the table of the vocabulary, and the
     layer that comes next, in 16 bits; or as many parameters as `live` says, where a configuration
-    bounds them. Under stages 2 and 3 one such piece has its whole gradient before it is dealt out.
+    bounds them. Under stages 2 and 3 as many have whole gradients in 16 bits, one that is computed
+    and one that is being reduced; where a sum is in fp32, its copy takes two bytes more.
     A layer that is recomputed is kept as if it were not; "selective" recomputes the scores of one.
     The logits of a microbatch are on the last of p stages, which keeps one microbatch of
     activations where the first keeps p: they count as far as they are more than that leaves.
 
     >>> from weft.plan.shape import SHAPES
     >>> print(passing(SHAPES["llama3-8b"], 1, stage=3, recompute="full", attention="flash"))
-    gathered 1.38, reduced 0.98, recomputed 1.06, logits 7.83, reserve 2.00
+    gathered 1.38, reduced 1.38, recomputed 1.06, logits 7.83, reserve 2.00
     """
     t, p = divided(shape, t, p, v)
     microbatch, m, v = sizes(microbatch=microbatch, m=m, v=v)
@@ -78,9 +79,10 @@ def passing(
     if stage not in STAGES:
         raise ValueError(f"stage is {stage!r}, must be 0, 1, 2 or 3")
     layer = max(of_layers(kind, t) for kind in shape.kinds)
-    piece, gathered = max(layer, -(-shape.vocab // t) * shape.table), 0
+    piece = max(layer, -(-shape.vocab // t) * shape.table)
+    two, gathered = piece + layer, 0
     if stage >= 3:
-        most = piece + layer if live is None else max(piece, whole("live", live, least=0))
+        most = two if live is None else max(piece, whole("live", live, least=0))
         gathered = 2 * min(most, shape.params)
     how = {"sequence_parallel": sequence_parallel, "attention": attention}
     again = 0
@@ -99,4 +101,5 @@ def passing(
         last = heaviest(kept, -(-shape.layers // p))
         first = activations(shape, microbatch, t, p, m, v, recompute=recompute, **how)
         logits = max(0, logits + last - first)
-    return Passing(gathered, 2 * piece if stage >= 2 else 0, again, logits, reserve)
+    reduced = 2 * min(two, shape.params) if stage >= 2 else 0
+    return Passing(gathered, reduced, again, logits, reserve)

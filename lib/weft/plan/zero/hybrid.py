@@ -51,7 +51,9 @@ def fsdp2(
     are freed; set_requires_gradient_sync, whether gradients are reduced; set_requires_all_reduce,
     whether replicas average then. `param` and `reduce` are the bytes of a number in the policy's
     param_dtype and reduce_dtype, `kept` those of a parameter's states: in fp32 weight, gradient and
-    Adam. The root unit, which by default is not resharded after forward, counts as the others do.
+    Adam. While replicas wait to average, a shard's sum takes the gradient's place in `kept`:
+    fully_shard sets `.grad` at the last microbatch. The root unit, which by default is not
+    resharded after forward, counts as the others do.
 
     >>> fsdp2(1e6, shards=8).sent / 1e6, fsdp2(1e6, 8, reshard_after_forward=False).sent / 1e6
     (7.0, 5.25)
@@ -68,7 +70,6 @@ def fsdp2(
     if m > 1:
         whole = whole if reshard_after_backward else weights
         whole += 0 if gradient_sync else gradients
-        whole += gradients / shards if gradient_sync and not all_reduce and replicas > 1 else 0
     return MeshBytes(
         states=params * kept / shards,
         whole=whole,

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu, pad, relu
 
-from weft.plan.linear import check, check_causal, check_chunk, check_feature, check_pair, check_state
+from weft.plan.linear import (
+    check,
+    check_causal,
+    check_chunk,
+    check_feature,
+    check_pair,
+    check_state,
+)
 from weft.ref.linear.layout import chunks, inside, start, tokens
 
 Feature = str | Callable[[Tensor], Tensor]

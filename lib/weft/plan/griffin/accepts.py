@@ -1,4 +1,4 @@
-"""Griffin: what its recurrence accepts."""
+"""What Griffin's recurrence accepts."""
 
 from typing import Any
 
@@ -21,3 +21,11 @@ def check_gates(
         tensor("initial", initial, "[B, D] of x", (B, D), dtypes=(accumulator(x),), beside=("x", x))
     if reset is not None:
         tensor("reset", reset, "[B, T] of x", (B, T), dtypes=("bool",), beside=("x", x))
+
+
+def check_scan(a: Any, x: Any, initial: Any) -> None:
+    """a and x [B, T, D], and a state [B, D] or None; T may be 0. ValueError names what is not."""
+    B, T, D = ranked("x", x, "B T D", empty="T")
+    tensor("a", a, "[B, T, D] as x", (B, T, D), beside=("x", x))
+    if initial is not None:
+        tensor("initial", initial, "[B, D] of x", (B, D), dtypes=(accumulator(x),), beside=("x", x))

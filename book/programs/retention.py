@@ -1,0 +1,102 @@
+"""Retention in its three forms, for H heads: q and k [H, T, K], v [H, T, V]."""
+
+from math import log
+
+import torch
+from torch.nn.functional import silu
+
+
+def decays(H):
+    return 1 - 2.0 ** (-5 - torch.arange(H).view(H, 1, 1))
+
+
+def recurrent(q, k, v, decay, S):
+    o = []
+    for t in range(q.shape[1]):
+        S = decay * S + k[:, t, :, None] * v[:, t, None, :]
+        o.append(q[:, t, None, :] @ S)
+    return torch.cat(o, 1), S
+
+
+def parallel(q, k, v, decay):
+    n = torch.arange(q.shape[1])
+    distance = n[:, None] - n  # of query n from key m
+    D = (decay ** distance.clamp(min=0)).tril()
+    return (q @ k.mT * D) @ v
+
+
+def chunked(q, k, v, decay, S, C):
+    o = []
+    for Q, K, V in zip(q.split(C, 1), k.split(C, 1), v.split(C, 1), strict=True):
+        rows = Q.shape[1]  # C, or fewer in the last chunk
+        i = torch.arange(rows)[:, None]
+        read, write = decay ** (i + 1), decay ** (rows - 1 - i)
+        o.append(read * (Q @ S) + parallel(Q, K, V, decay))
+        S = decay**rows * S + (write * K).mT @ V
+    return torch.cat(o, 1), S
+
+
+def rotate(x, first=0):
+    """Turn neighbours, as complex numbers, by their position times a speed."""
+    speeds = 10000 ** -torch.linspace(0, 1, x.shape[-1] // 2)
+    angles = torch.arange(first, first + x.shape[-2])[:, None] * speeds
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * torch.exp(1j * angles)).flatten(-2)
+
+
+def normalize(o, eps):
+    return o * torch.rsqrt(o.square().mean(-1, keepdim=True) + eps)
+
+
+def layer(x, weights, S, first=0, C=16, eps=1e-6):
+    """RetNet's layer for x [T, width], where `first` tokens went before."""
+    H, K, _ = S.shape
+    q, k, v, gate = (x @ w for w in weights[:4])  # values and gate are wider
+    q, k, v = (y.unflatten(-1, (H, -1)).transpose(0, 1) for y in (q, k, v))
+    q, k = rotate(q, first), rotate(k * K**-0.5, first)
+    o, S = chunked(q, k, v, decays(H), S, C)
+    o = normalize(o, eps).transpose(0, 1).flatten(-2)
+    return (silu(gate) * o) @ weights[4], S
+
+
+def main():
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
+    H, T, K, V = 4, 101, 6, 12
+    decay, S = decays(H), torch.zeros(H, K, V)
+    print("half-lives:", *(f"{log(0.5) / log(x):.0f}" for x in decays(8)), "tokens")
+    q, k, v = torch.randn(H, T, K), torch.randn(H, T, K), torch.randn(H, T, V)
+    o, last = recurrent(q, k, v, decay, S)
+    print("recurrent as parallel:", torch.allclose(o, parallel(q, k, v, decay)))
+    for C in 1, 16, 200:
+        same = map(torch.allclose, chunked(q, k, v, decay, S, C), (o, last))
+        print(f"recurrent as chunks of {C}:", all(same))
+
+    late = parallel(rotate(q, 1000), rotate(k, 1000), v, decay)
+    print("1000 tokens later:", torch.allclose(late, parallel(rotate(q), rotate(k), v, decay)))
+
+    D = H * K
+    widths = (D, D), (D, D), (D, 2 * D), (D, 2 * D), (2 * D, D)
+    weights = [torch.randn(a, b) * a**-0.5 for a, b in widths]
+    x = torch.randn(T, D)
+    whole, _ = layer(x, weights, S)
+    y, S = layer(x[:60], weights, S)  # a prompt in chunks, then token by token
+    parts = [y]
+    for t in range(60, T):
+        y, S = layer(x[t : t + 1], weights, S, first=t)
+        parts.append(y)
+    print("prefill, then decode:", torch.allclose(torch.cat(parts), whole))
+
+    for size in 1.0, 1e-3:
+        small = size * o
+        for eps in 0, 1e-6:
+            change = (normalize(small / 10, eps) - normalize(small, eps)).abs().max().item()
+            print(f"outputs times {size:g}, eps {eps:g}: divided by 10 changes {change:.3f}")
+
+    grown = decays(1).half().item() ** -torch.arange(400).float()
+    print("fp16: 1 / decay^t is inf from t =", grown.half().isinf().nonzero()[0].item())
+
+
+if __name__ == "__main__":
+    main()
