@@ -19,7 +19,9 @@ def fades_svg() -> str:
         f"Curves that fall from all to nothing over a logarithmic axis of tokens, one behind the "
         f"other. Half is left after so many tokens: {told}.",
         Axis("tokens since the write", 1, FARTHEST, length, log=True, ticks=TICKS),
-        Axis("left of a write", 0, 1, percent, ticks=(0, 0.25, 0.5, 0.75, 1)),
+        Axis(
+            "left of a write", 0, 1, lambda share: percent(share, 3), ticks=(0, 0.25, 0.5, 0.75, 1)
+        ),
         [Key(f"head {h}", line(i)) for i, h in enumerate(decays)],
     )
     for i, (h, decay) in enumerate(decays.items()):
