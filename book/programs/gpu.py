@@ -30,10 +30,10 @@ def add(x, y, block=1024):
 
 
 @triton.jit
-def softmax_kernel(x, out, columns, x_stride, out_stride, BLOCK: tl.constexpr):
+def softmax_kernel(x, out, n, x_stride, out_stride, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
-    inside = column < columns
+    inside = column < n
     start = x + row * x_stride
     scores = tl.load(start + column, mask=inside, other=-float("inf"))
     scores = scores.to(tl.float32)
@@ -55,7 +55,8 @@ def softmax(x):
 def milliseconds(run, *arguments, times=100):
     for _ in range(10):
         run(*arguments)  # the first call compiles
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start = torch.cuda.Event(enable_timing=True)
+    stop = torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(times):
         run(*arguments)
@@ -65,8 +66,8 @@ def milliseconds(run, *arguments, times=100):
 
 
 def report(name, nbytes, ours, theirs):
-    rate = nbytes / ours / 1e6
-    print(f"{name}: {ours:.4f} ms, {rate:.0f} GB/s, torch {theirs:.4f} ms")
+    rate = f"{nbytes / ours / 1e6:.0f} GB/s"
+    print(f"{name}: {ours:.4f} ms, {rate}, torch {theirs:.4f} ms")
 
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -83,8 +84,10 @@ print("close to torch:", close)
 if device == "cuda":
     for n in (1_000, 1_000_000, 100_000_000):
         x, y = torch.randn(2, n, device=device)
-        ours, theirs = milliseconds(add, x, y), milliseconds(torch.add, x, y)
+        ours = milliseconds(add, x, y)
+        theirs = milliseconds(torch.add, x, y)
         report(f"add {n}", 12 * n, ours, theirs)
     x = torch.randn(65_536, 1000, device=device)
-    ours, theirs = milliseconds(softmax, x), milliseconds(torch.softmax, x, 1)
+    ours = milliseconds(softmax, x)
+    theirs = milliseconds(torch.softmax, x, 1)
     report("softmax", 8 * x.numel(), ours, theirs)

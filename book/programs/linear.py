@@ -90,17 +90,20 @@ def main():
     a, beta = torch.rand(2, T).to(device)  # decay, share that is written
     plain, gated = (q, k, v), (q, k, v, a.log())
     delta = q, normalize(k, dim=1), v, a.log(), beta
-    same("plain, recurrent as parallel", recurrent(*plain), parallel(*plain))
-    same("plain, recurrent as chunked", recurrent(*plain), chunked(*plain, C))
-    same("gated, parallel as chunked", gated_parallel(*gated), gated_chunked(*gated, C))
-    same("delta, recurrent as chunked", delta_recurrent(*delta), delta_chunked(*delta, C))
+    o = recurrent(*plain)
+    same("plain, recurrent as parallel", o, parallel(*plain))
+    same("plain, recurrent as chunked", o, chunked(*plain, C))
+    o = gated_parallel(*gated)
+    same("gated, parallel as chunked", o, gated_chunked(*gated, C))
+    o = delta_recurrent(*delta)
+    same("delta, recurrent as chunked", o, delta_chunked(*delta, C))
     for T in 100, 10_000:
         cache = 4 * T * (K + V)
         print(f"{T} tokens: state {4 * K * V} B, keys and values {cache} B")
-    key, values = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[1.0], [2.0]])
-    plain = recurrent(key, key, values)[-1].item()
-    delta = delta_recurrent(key, key, values, torch.zeros(2), torch.ones(2))
-    print(f"one key, 1 then 2: plain {plain:g}, delta {delta[-1].item():g}")
+    k, v = torch.ones(2, 1), torch.tensor([[1.0], [2.0]])
+    plain = recurrent(k, k, v)[-1].item()
+    delta = delta_recurrent(k, k, v, torch.zeros(2), torch.ones(2))[-1].item()
+    print(f"one key, 1 then 2: plain {plain:g}, delta {delta:g}")
     low_precision(T=4096, K=64)
 
 

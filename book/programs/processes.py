@@ -15,9 +15,10 @@ STEPS, BATCH = 20, 32
 
 
 def join():
-    """Pick a device of this machine, then meet the other processes."""
+    """Pick a device of this node, then meet the other processes."""
     local_rank = int(os.environ["LOCAL_RANK"])
-    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    if torch.cuda.device_count() >= here:
         device, backend = torch.device("cuda", local_rank), "nccl"
         torch.cuda.set_device(device)
     else:
@@ -35,22 +36,23 @@ def tell(line):
 
 
 def data(step, device):
-    """The batch of a step; the seed, hence the batch, is the same everywhere."""
-    generator = torch.Generator().manual_seed(step)
-    x = torch.randn(BATCH, 8, generator=generator, dtype=torch.float64)
+    """The batch of a step; by its seed the same everywhere."""
+    seeded = torch.Generator().manual_seed(step)
+    x = torch.randn(BATCH, 8, generator=seeded, dtype=torch.float64)
     return x.to(device), x.sin().sum(dim=1, keepdim=True).to(device)
 
 
 def average_gradients(model):
     """Replace each gradient by its mean over all ranks."""
-    works = [dist.all_reduce(p.grad, async_op=True) for p in model.parameters()]
-    for p, work in zip(model.parameters(), works, strict=True):
+    gradients = [p.grad for p in model.parameters()]
+    works = [dist.all_reduce(g, async_op=True) for g in gradients]
+    for gradient, work in zip(gradients, works, strict=True):
         work.wait()
-        p.grad /= dist.get_world_size()
+        gradient /= dist.get_world_size()
 
 
 def train(model, rows, device, together):
-    """Train on these rows of each batch; the loss on them in the last step."""
+    """Train on these rows of each batch; their loss in the last step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for step in range(STEPS):
         x, y = data(step, device)
@@ -64,12 +66,12 @@ def train(model, rows, device, together):
 
 
 def compare(device):
-    """Train a model with all ranks and another alone: how far apart do they end?"""
+    """Train a model with all ranks, another alone: do they end alike?"""
     rank, n = dist.get_rank(), dist.get_world_size()
-    assert BATCH % n == 0, f"{BATCH} rows cannot be divided evenly over {n} ranks"
-    torch.manual_seed(rank)  # on purpose: each process draws other weights
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
-    model = model.double().to(device)
+    assert BATCH % n == 0, f"{BATCH} rows cannot be shared by {n} ranks"
+    torch.manual_seed(rank)  # on purpose: each draws other weights
+    layers = nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)
+    model = nn.Sequential(*layers).double().to(device)
     drawn = model[0].weight[0, 0].item()
     for p in model.parameters():
         dist.broadcast(p.detach(), src=0)
@@ -87,11 +89,12 @@ def compare(device):
 
 
 def groups(device):
-    """Lay the ranks out on a mesh; say who shares each axis, and add up there."""
+    """Lay the ranks out on a mesh; add up over each axis."""
     rank, n = dist.get_rank(), dist.get_world_size()
-    mesh = init_device_mesh(device.type, (n // 2, 2), mesh_dim_names=("dp", "tp"))
+    axes = ("dp", "tp")
+    mesh = init_device_mesh(device.type, (n // 2, 2), mesh_dim_names=axes)
     line = f"rank {rank} is at {tuple(mesh.get_coordinate())}"
-    for axis in mesh.mesh_dim_names:
+    for axis in axes:
         group = mesh.get_group(axis)
         total = torch.tensor(rank, device=device)
         dist.all_reduce(total, group=group)

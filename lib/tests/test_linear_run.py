@@ -1,11 +1,15 @@
 """The chunked form over ranks: the whole's values and gradients, the plan's bytes, no more live."""
 
+from functools import partial
+from unittest.mock import Mock
+
 import pytest
 import torch
 
 from weft.meter import live, traffic
 from weft.nn.linear import mix
 from weft.plan.linear import FACTORS, METHODS, sent
+from weft.ref.linear import delta
 from weft.run.linear import attention
 from weft.run.world import launch
 
@@ -84,12 +88,14 @@ def test_parts_of_the_tokens_give_the_wholes_values_and_gradients_and_send_the_p
 
 
 def on_an_axis(world):
-    """Two sequences side by side, each over an axis of two ranks."""
+    """Two sequences side by side, each over an axis of two ranks, by a kernel that is passed in."""
     axis = world.grid(d=2, c=2).axis("c")
     tensors, _ = given(6 + world.rank // 2, "delta")
     want = mix(**tensors)
     part = {name: x.tensor_split(2, 1)[axis.rank] for name, x in tensors.items()}
-    got = attention(**part, world=axis)
+    kernel = Mock(side_effect=partial(delta.chunked, chunk=2))
+    got = attention(**part, world=axis, kernel=kernel)
+    assert kernel.called
     return torch.allclose(got, want.tensor_split(2, 1)[axis.rank], rtol=0, atol=1e-10)
 
 

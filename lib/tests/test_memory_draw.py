@@ -13,7 +13,7 @@ from weft.explore import memory as explore
 from weft.plan.hardware import CHIPS, Chip
 from weft.plan.memory.activation import activations
 from weft.plan.memory.partition import parameters
-from weft.plan.memory.passing import passing
+from weft.plan.memory.passing import RESERVE, passing
 from weft.plan.memory.states import STAGES, model_states
 from weft.plan.shape.model import SHAPES
 
@@ -188,6 +188,15 @@ def test_the_slider_draws_every_model(model):
         if "There is no picture" not in html:
             inside(parse(re.search(r"<svg.*</svg>", html, re.S)[0]))
     assert "no picture" not in explore.fits(model=model)
+
+
+@pytest.mark.parametrize("attention", ["naive", "flash"])
+def test_the_slider_counts_scores_where_they_are_stored(attention):
+    how = {"recompute": "full", "attention": attention}
+    row = kept(SHAPES["llama2-70b"], 64, 3, **how)
+    left = (CHIPS["h100"].memory - RESERVE - sum(row)) / 1e9
+    text = summary(explore.fits(sequence=False, attention=attention))
+    assert f"with {left:,.1f} GB left on each H100" in text
 
 
 def test_the_slider_says_what_fits():

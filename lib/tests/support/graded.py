@@ -83,9 +83,12 @@ class Exercises:
 
     @classmethod
     def setup_class(cls) -> None:
-        """Have one process that forks the graders, with what ranks need where there are any."""
+        """Have one process that forks the graders, with what ranks need where there are any.
+
+        Wrong answers are to fail; nobody reads by how small an input.
+        """
         modules = ("weft.run.world", GRADIENTS) if TORCH and "processes" in cls.tiers else ()
-        cls.server = forkserver(cls.solutions() / "probe.py", *modules)
+        cls.server = forkserver(cls.solutions() / "probe.py", *modules, shrink=False)
 
     @classmethod
     def teardown_class(cls) -> None:
@@ -93,9 +96,8 @@ class Exercises:
 
     @classmethod
     def check(cls, folder: Path, hidden: bool = False, only: str = "") -> Result:
-        """What the answers in a folder get; a wrong one need not be told in the shortest way."""
-        asked = {"hidden": hidden, "only": only, "seed": 0, "shrink": False}
-        return check(cls.stem, folder, **asked, server=cls.server)
+        """What the answers in a folder get."""
+        return check(cls.stem, folder, hidden=hidden, only=only, seed=0, server=cls.server)
 
     @pytest.fixture
     def solved(self) -> Result:

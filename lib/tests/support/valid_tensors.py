@@ -48,7 +48,7 @@ VALUES = {
                      "routes": route(some(5, 4), k=2)},
     "ref.griffin.": {"x": some(2, 5, 3), "a_param": some(3), "initial": some(2, 3), "window": 2,
                      "input_gate": some(2, 5, 3).sigmoid(), "reset": some(2, 5) > 0,
-                     "recurrence_gate": some(2, 5, 3).sigmoid()},
+                     "recurrence_gate": some(2, 5, 3).sigmoid(), "a": some(2, 5, 3).sigmoid()},
     "ref.linear.": heads(16) | {"feature": "relu", "initial": None, "chunk": 3, "causal": True},
     "ref.retention.": heads(16) | {"decay": [0.5, 0.75], "initial": some(1, 2, 16, 16)}
     | {"chunk": 3, "H": 2},
@@ -66,6 +66,10 @@ VALUES = {
     | {"log_decay": -some(1, 4, 2).abs(), "target": "sm_90"},
     "kernels.retention.": heads(16) | {"decay": [0.5, 0.75], "initial": some(1, 2, 16, 16)}
     | {"chunk": 3},
+    "kernels.linear.delta.": heads(16) | {
+        "beta": 2 * some(1, 4, 2).sigmoid(), "log_decay": -some(1, 4, 2).abs(), "initial": None,
+        "chunk": 3, "target": "sm_90",
+    },
     "kernels.precision.": {"target": "sm_90"},
 }  # fmt: skip
 VALUES["ref.decode."] = VALUES["kernels.decode.paged_attention."] = CACHES

@@ -37,7 +37,7 @@ class Goal(NamedTuple):
         return f"{self.share:.2f} of {self.over}{other}"
 
 
-LONG = "causal, T = 16384"
+LONG, LINEAR = "causal, T = 16384", "T = 16384"
 GOALS = (
     Goal("Triton forward", "attention-forward-128", LONG, 0.65),
     Goal("Triton backward", "attention-backward-128", LONG, 0.65),
@@ -45,6 +45,11 @@ GOALS = (
     Goal("Gluon backward", "hopper-backward-128", LONG, 0.95, rate=520e12),
     Goal("FP8 forward", "hopper-fp8-128", LONG, 0.95, "cudnn, FP8", ours="FP8", rate=1000e12),
     Goal("paged decode", "decode-kernel", "64 × 4096, 32 heads on 8", 0.90, "copy", unit="B/s"),
+    *(
+        Goal(f"{rule}, {way}", f"linear-{record}-{way}-128", LINEAR, 1.00, "fla", unit="token/s")
+        for rule, record in (("gated", "gate"), ("GLA", "channels"), ("retention", "retention"))
+        for way in ("forward", "backward")
+    ),
     Goal("fused Adam", "precision-adam", "one tensor of 2^26", 0.90, "copy", unit="B/s"),
 )
 NOT_YET = "not yet measured"

@@ -18,12 +18,13 @@ def fits(
     microbatch: int = 1,
     recompute: str = "full",
     sequence: bool = True,
+    attention: str = "flash",
 ) -> tuple[str, str]:
     """A model on d data parallel times t tensor parallel devices, under each stage."""
     shape, device = chosen("model", model, SHAPES), chosen("chip", chip, CHIPS)
     d, t = sizes(d=d, t=t)
     how = {"microbatch": microbatch, "t": t, "recompute": recompute}
-    how |= {"sequence_parallel": bool(sequence)}
+    how |= {"sequence_parallel": bool(sequence), "attention": attention}
     bars = {stage: sum(kept(shape, d, stage, **how)) for stage in STAGES}
     limit = device.memory - RESERVE
     least = next((stage for stage in STAGES if bars[stage] <= limit), None)

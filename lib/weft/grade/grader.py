@@ -28,7 +28,6 @@ def check(
     *,
     only: str = "",
     seed: int | None = None,
-    shrink: bool = True,
     progress: Progress | None = None,
     server: Forkserver | None = None,
 ) -> Result:
@@ -38,9 +37,8 @@ def check(
     course that the current folder, or the library, lies in. The tests are the course's, never the
     answers' own, unless there is no course around: then a folder copied from exercises/ is graded
     with the tests that came with it. `only` keeps the tests with that in their names, such as one
-    function's, or several with commas between. Hidden tests tell of the first input that fails, or
-    with `shrink` of the smallest that they then find. `progress(done, of, title)` is called after
-    each test. `server`, of `worker.forkserver`, spares gradings of one topic the imports.
+    function's, or several with commas between. `progress(done, of, title)` is called after each
+    test. `server`, of `worker.forkserver`, spares gradings of one topic the imports.
 
     The answers run in processes of their own, one per test, without access to the tests' process
     or to the report. Raises ValueError for a stem or a folder that is not there.
@@ -53,7 +51,7 @@ def check(
         scratch() as folder,
         nullcontext(server) if server else forkserver(tests / "probe.py") as warm,
     ):
-        job = _job(path, tests, folder, hidden, only, seed, shrink)
+        job = _job(path, tests, folder, hidden, only, seed)
         rows, said = _rows(warm, job, progress)
     if rows == {} and only:
         raise ValueError(f"only is {only!r}, must be part of a test's name in {tests}")
@@ -115,19 +113,11 @@ def unknown(stem: str, courses: Iterable[Path | None]) -> str:
     )
 
 
-def _job(
-    answers: Path, tests: Path, folder: Path, hidden: bool, only: str, seed: int, shrink: bool
-) -> Job:
-    """What the grader's process is asked: pytest's arguments, and what our part of it needs."""
+def _job(answers: Path, tests: Path, folder: Path, hidden: bool, only: str, seed: int) -> Job:
+    """What the grader's process is asked."""
     scratch = folder / "answer"
     scratch.mkdir()
-    arguments = ["-q", "-c", os.devnull, "--rootdir", str(tests)]
-    arguments += ["--noconftest", "--import-mode=importlib", "--strict-markers"]
-    arguments += ["-p", "no:cacheprovider", "--tb=native"]
-    if find_spec("_hypothesis_pytestplugin"):
-        arguments += ["-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={seed}"]
     asked = {
-        "arguments": [*arguments, *(str(path) for path in sorted(tests.glob("test_*.py")))],
         "answers": str(answers),
         "tests": str(tests),
         "folder": str(folder),
@@ -135,7 +125,6 @@ def _job(
         "hidden": hidden,
         "only": only,
         "seed": seed,
-        "shrink": shrink,
     }
     return Job("weft.grade.plugin:grade", json.dumps(asked).encode())
 

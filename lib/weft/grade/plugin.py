@@ -15,7 +15,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
@@ -41,6 +41,57 @@ PLAIN = (AssertionError, AnswerError, AnswerStopped, pytest.skip.Exception, pyte
 KNOWN = {"hint", "read", "after", "seconds", "tier"}
 
 
+class Marked:
+    """What pytest is told of tests of exercises, whatever is done with them."""
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.addinivalue_line("markers", "points(n, hint, read, after, seconds, tier): graded")
+        config.addinivalue_line("markers", "hidden: not copied into exercises/")
+
+
+def arguments(tests: Path) -> list[str]:
+    """Those of pytest for a folder of tests."""
+    given = ["-q", "-c", os.devnull, "--rootdir", str(tests), "--tb=native"]
+    given += ["--noconftest", "--import-mode=importlib", "--strict-markers"]
+    given += ["-p", "no:cacheprovider"]
+    if hypothesis is not None:
+        given += ["-p", "_hypothesis_pytestplugin"]
+    return [*given, *(str(path) for path in sorted(tests.glob("test_*.py")))]
+
+
+def collect(tests: Path, shrink: bool) -> None:
+    """Import the tests here, once for all gradings that are forked from this process."""
+    if hypothesis is not None:
+        draw(shrink)
+    asked = arguments(tests)
+    if asked[-1].endswith(".py"):
+        with scratch() as folder, open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder)
+            pytest.main([*asked, "--collect-only"], [Marked()])
+
+
+def draw(shrink: bool) -> None:
+    """Say how property tests draw, before they are imported."""
+    left_out = {hypothesis.Phase.explain}  # which traces every line, for what nobody here is told
+    if not shrink:
+        left_out.add(hypothesis.Phase.shrink)
+    hypothesis.settings.register_profile(
+        "weft",
+        derandomize=False,  # where CI is set, the default is to draw the same every time
+        deadline=None,
+        database=None,
+        max_examples=50,
+        phases=set(hypothesis.Phase) - left_out,
+        report_multiple_bugs=False,  # a student is shown one mistake at a time
+        print_blob=False,
+        suppress_health_check=[
+            hypothesis.HealthCheck.too_slow,
+            hypothesis.HealthCheck.function_scoped_fixture,
+        ],
+    )
+    hypothesis.settings.load_profile("weft")
+
+
 def grade(job: Job, rank: int, folder: str) -> bytes:
     """What the grader's process does: tell the rows on stdout, and what pytest says on stderr."""
     asked = json.loads(job.payload)
@@ -48,25 +99,16 @@ def grade(job: Job, rank: int, folder: str) -> bytes:
     os.dup2(2, 1)
     os.chdir(asked["folder"])
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = os.path.join(asked["folder"], "hypothesis")
+    given = arguments(Path(asked["tests"]))
+    if hypothesis is not None:
+        given.append(f"--hypothesis-seed={asked['seed']}")
     with worker.kept_out(asked["answers"], asked["tests"], asked["scratch"]):
         server = Forkserver.here(worker.clean.channel.fileno())
-        pytest.main(asked["arguments"], [Grading(server, report, asked)])
+        pytest.main(given, [Grading(server, report, asked)])
     return b""
 
 
-def warm(tests: Path) -> None:
-    """Have pytest import, and hypothesis look for, what every grading with these tests needs."""
-    with scratch() as folder, open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        pytest.main(["--version", "-c", os.devnull, "--rootdir", str(folder)])
-        if any(b"hypothesis" in file.read_bytes() for file in tests.glob("test_*.py")):
-            os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder)
-            with suppress(ImportError):  # numbers in the texts of modules, which it tries too
-                from hypothesis.internal.conjecture.providers import _get_local_constants
-
-                _get_local_constants()
-
-
-class Grading:
+class Grading(Marked):
     """One graded run: its rows, the answers' processes, and the clock of the test that runs."""
 
     def __init__(self, server: Forkserver, report: int, asked: dict):
@@ -80,30 +122,6 @@ class Grading:
     def tell(self, fact: dict) -> None:
         """One line of the report."""
         os.write(self.report, json.dumps(fact).encode() + b"\n")
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        config.addinivalue_line("markers", "points(n, hint, read, after, seconds, tier): graded")
-        config.addinivalue_line("markers", "hidden: not copied into exercises/")
-        if hypothesis is not None:
-            # `explain` traces every line, for what nobody here is told.
-            left_out = {hypothesis.Phase.explain}
-            if not self.asked["shrink"]:
-                left_out.add(hypothesis.Phase.shrink)
-            hypothesis.settings.register_profile(
-                "weft",
-                derandomize=False,  # where CI is set, the default is to draw the same every time
-                deadline=None,
-                database=None,
-                max_examples=50,
-                report_multiple_bugs=False,  # a student is shown one mistake at a time
-                print_blob=False,
-                phases=set(hypothesis.Phase) - left_out,
-                suppress_health_check=[
-                    hypothesis.HealthCheck.too_slow,
-                    hypothesis.HealthCheck.function_scoped_fixture,
-                ],
-            )
-            hypothesis.settings.load_profile("weft")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         hidden, only = self.asked["hidden"], self.asked["only"]

@@ -55,8 +55,12 @@ shut: Closed | None = None  # what is closed to answers, the same
 beside = [Path("/")]  # what answers may read, as far as `keep_out` lets them
 
 
-def forkserver(probe: Path, *modules: str) -> Forkserver:
-    """A process that gradings with this probe are forked from, with these modules loaded too."""
+def forkserver(probe: Path, *modules: str, shrink: bool = True) -> Forkserver:
+    """A process that gradings with this probe, and the tests beside it, are forked from.
+
+    It has these modules loaded too. What its hidden tests tell of is the smallest input that fails,
+    or without `shrink` the first.
+    """
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
     environment |= {
@@ -64,11 +68,11 @@ def forkserver(probe: Path, *modules: str) -> Forkserver:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    arguments = (str(probe), *modules)
+    arguments = (str(probe), "shrink" * shrink, *modules)
     return Forkserver.fresh(f"{__name__}:ready", *arguments, environment=environment)
 
 
-def ready(probe: str, *modules: str) -> None:
+def ready(probe: str, shrink: str, *modules: str) -> None:
     """Import what gradings need: what answers may see first, and then, in a copy, the rest."""
     global clean, shut
     hide_memory()
@@ -93,9 +97,9 @@ def ready(probe: str, *modules: str) -> None:
         ranks = Path(probe).with_name("ranks.py")
         if ranks.is_file():
             load(ranks, "ranks", known=False)
-    for name in ("weft.grade.plugin", *modules):
+    for name in modules:
         importlib.import_module(name)
-    importlib.import_module("weft.grade.plugin").warm(Path(probe).parent)
+    importlib.import_module("weft.grade.plugin").collect(Path(probe).parent, bool(shrink))
 
 
 def room(path: Path) -> dict[str, tuple[str, ...]]:

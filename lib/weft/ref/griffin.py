@@ -12,10 +12,8 @@ from torch.nn.functional import softplus
 
 from weft.plan.arguments import whole
 from weft.plan.attention import check
-from weft.plan.griffin import check_gates, check_scan
+from weft.plan.griffin import C, check_gates, check_scan
 from weft.ref.attention import attention
-
-C = 8.0  # "c" of De et al. 2024
 
 
 def rg_lru(

@@ -1,8 +1,9 @@
 """Linear attention measured: what a state recalls, and what decoding with one costs."""
 
 from weft.bench.linear.decode import DECODE
+from weft.bench.linear.kernels import KERNELS
 from weft.bench.linear.recall import RECALL
 
-JOBS = (RECALL, DECODE)
+JOBS = (RECALL, DECODE, *KERNELS)
 
 __all__ = ["JOBS"]

@@ -9,7 +9,7 @@ from weft.plan.arguments import sizes
 from weft.plan.attention import cuts, shared, traffic, visits
 from weft.plan.units import quantity
 
-PANEL, BETWEEN = 236, 22
+PANEL, BETWEEN = 242, 16
 SIDE, STRIP, GAP = 150, 14, 6  # the longer side of the matrix; the width of Q, K, V and O
 TILE = 72  # the tile that the warps share, at its longer side
 ORDERS = ("fa2", "fa1")

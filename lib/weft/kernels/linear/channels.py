@@ -120,7 +120,7 @@ def channel_output_kernel(
         b_same = tl.sum(b_q.to(tl.float32) * b_k.to(tl.float32), 1)
         b_a += tl.where(o_t[:, None] == o_t[None, :], b_same[:, None], 0.0)
         half = 1
-        while half < TILE_T:
+        while half < rows:
             b_fade, m_pair = level(left, b_left, half, first, rows, i_k, K, TILE_T, TILE_K)
             if BACKWARDS:
                 m_pair = tl.trans(m_pair)
@@ -175,7 +175,7 @@ def channel_dqkg_kernel(
     b_dq += b_same * b_k
     b_dk += b_same * b_q
     half = 1
-    while half < TILE_T:
+    while half < rows:
         b_fade, m_pair = level(left, b_left, half, first, rows, i_k, K, TILE_T, TILE_K)
         b_pair = tl.where(m_pair, b_da, 0.0)
         b_none = tl.zeros([TILE_T, TILE_K], tl.float32)

@@ -9,16 +9,21 @@ from weft.kernels.attention import INTERPRETER
 
 
 class ChunkTile(NamedTuple):
-    """Columns of K and of V in a tile; warps; stages of loads."""
+    """Columns of K and of V in a tile; warps; stages of loads.
+
+    And the registers of a thread, where the assembler left alone takes fewer and spills.
+    """
 
     k: int
     v: int
     warps: int = 4
     stages: int = 2
+    registers: int | None = None
 
     def options(self) -> dict[str, int]:
         """What Triton is told besides the arguments of a kernel."""
-        return {"num_warps": self.warps, "num_stages": self.stages}
+        options = {"num_warps": self.warps, "num_stages": self.stages}
+        return options | ({"maxnreg": self.registers} if self.registers else {})
 
 
 def tile(target: str, name: str, size: int, chunk: int, K: int, V: int) -> ChunkTile:
@@ -26,12 +31,13 @@ def tile(target: str, name: str, size: int, chunk: int, K: int, V: int) -> Chunk
 
     Chunks of more than 64 tokens have twice the warps.
     """
-    one = ChunkTile(32, 32) if target == INTERPRETER or size == 4 else TILES[name]
+    one = SINGLE if target == INTERPRETER or size == 4 else TILES[name]
     if chunk > 64:
         one = one._replace(k=min(one.k, 32), v=min(one.v, 64), warps=8)
     return one._replace(k=min(one.k, K), v=min(one.v, V))
 
 
+SINGLE = ChunkTile(32, 32, 8, 2, 255)  # of fp32, whose products are not for tensor cores
 TILES = {  # pass: a tile
     "left": ChunkTile(64, 16, 4, 1),
     "states": ChunkTile(64, 64, 4, 3),

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, gelu, pad, softplus
 
+from weft.plan.griffin import C
 from weft.ref.attention import attention
-from weft.ref.griffin import C, scan
+from weft.ref.griffin import scan
 
 Scan = Callable[..., tuple[Tensor, Tensor]]  # a, x, initial, final=True: all states, the last
 STEEPEST = 1000.0  # the most that the square root's derivative may be

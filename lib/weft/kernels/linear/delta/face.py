@@ -8,8 +8,7 @@ find u, and backward two behind, which lead from its gradient to those of what i
 import torch
 from torch import Tensor
 
-from weft.kernels.attention.face import NoSecondDerivative
-from weft.kernels.attention.launch import in_rows
+from weft.kernels.attention import NoSecondDerivative, in_rows
 from weft.kernels.code import Pass, recording
 from weft.kernels.linear.delta.gradients import gradients
 from weft.kernels.linear.delta.inverse import inverse
@@ -83,14 +82,19 @@ def backward(
     return *grads, None if initial is None else dinitial
 
 
-def passes(
+def passes(target: str, **kind) -> tuple[Pass, ...]:
+    """The kernels of the forward and the backward pass, as they are launched on a chip."""
+    return launched(target, **kind)
+
+
+def launched(
     target: str,
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     decays: bool = True,
     only: tuple[str, ...] = (),
 ) -> tuple[Pass, ...]:
-    """The kernels of both directions, or `only` some, as launched for 16 heads of 4096 tokens."""
+    """Those for 16 heads of 4096 tokens, or `only` some of them, in no memory at all."""
     shape = (2, 4096, 16)
     given = [torch.empty(*shape, width, dtype=dtype, device="meta") for _ in range(3)]
     given += [torch.empty(shape, device="meta") for _ in range(1 + decays)]

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.attention.tile import LOG2E, head, row_pointer
+from weft.kernels.attention import LOG2E, head, row_pointer
 from weft.kernels.linear.delta.inverse import Solved, load_beta
 from weft.kernels.linear.launch import Problem, state_view, view
 from weft.kernels.linear.tile import (

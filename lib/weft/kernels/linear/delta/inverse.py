@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.attention.tile import head, padded, row_pointer
+from weft.kernels.attention import head, padded, row_pointer
 from weft.kernels.linear.launch import Problem, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, store_chunk, times
 

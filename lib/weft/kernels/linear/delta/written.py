@@ -17,8 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.attention.tile import head, padded
-from weft.kernels.attention.tuned import WIDEST
+from weft.kernels.attention import WIDEST, head, padded
 from weft.kernels.linear.delta.inverse import Solved
 from weft.kernels.linear.launch import Problem, state_view, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, state_tile, store_chunk, times
@@ -34,8 +33,8 @@ def written(x: Problem, found: Solved, initial: Tensor | None) -> tuple[Tensor, 
     if initial is not None:
         initial = state_view(initial.contiguous())
     x.launch(
-        "written" + wide(x), written_kernel, ("V",), K, V, k=view(x.k), u=view(found.u), w=view(found.w),
-        initial=initial, states=state_view(each), last=state_view(last),
+        "written" + wide(x), written_kernel, ("V",), K, V, k=view(x.k), u=view(found.u),
+        w=view(found.w), initial=initial, states=state_view(each), last=state_view(last),
     )  # fmt: skip
     return each, found.u, last
 

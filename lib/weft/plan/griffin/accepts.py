@@ -1,4 +1,4 @@
-"""Griffin: what its recurrence accepts."""
+"""What Griffin's recurrence accepts."""
 
 from typing import Any
 

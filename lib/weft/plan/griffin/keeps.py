@@ -1,0 +1,61 @@
+"""What a sequence keeps in Griffin: a number for each channel, and a window of keys and values."""
+
+from typing import NamedTuple
+
+from weft.plan.arguments import sizes, whole
+
+
+class GriffinState(NamedTuple):
+    """Bytes of one sequence: of the recurrences, their convolutions, and the windows."""
+
+    recurrent: int
+    taps: int
+    window: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+def sequence_bytes(
+    T: int,
+    recurrent: int,
+    attention: int,
+    width: int,
+    G: int,
+    K: int,
+    window: int,
+    taps: int = 4,
+    size: int = 2,
+) -> GriffinState:
+    """Bytes that T tokens leave behind in so many recurrent and attention layers.
+
+    The recurrence keeps a channel in fp32, the convolution its last taps - 1 inputs, attention
+    keys and values of min(T, window) tokens; the last two in numbers of `size` bytes.
+
+    >>> sequence_bytes(8192, 18, 8, width=2560, G=1, K=256, window=2048)
+    GriffinState(recurrent=184320, taps=276480, window=16777216)
+    """
+    recurrent = whole("recurrent", recurrent, least=0)
+    attention = whole("attention", attention, least=0)
+    T = whole("T", T, least=0)
+    width, G, K, window, taps, size = sizes(
+        width=width, G=G, K=K, window=window, taps=taps, size=size
+    )
+    return GriffinState(
+        recurrent * width * 4,
+        recurrent * width * (taps - 1) * size,
+        attention * min(T, window) * 2 * G * K * size,
+    )
+
+
+def cache_bytes(T: int, layers: int, G: int, K: int, size: int = 2) -> int:
+    """Bytes of a transformer's KV cache for the same tokens.
+
+    >>> cache_bytes(8192, 26, G=1, K=256) / 2**20
+    208.0
+    """
+    T = whole("T", T, least=0)
+    layers, G, K, size = sizes(layers=layers, G=G, K=K, size=size)
+    return T * layers * 2 * G * K * size
