@@ -3,6 +3,7 @@
 import doctest
 from importlib import import_module
 from itertools import accumulate
+from math import log
 
 import pytest
 
@@ -34,6 +35,18 @@ def test_decays_of_the_experiments_are_between_two_horizons():
     assert retention.spread(8)[-1] == 1 - 1 / 512 and retention.spread(1) == [0.96875]
     with pytest.raises(ValueError, match="shortest is 1, must be above 1"):
         retention.spread(4, shortest=1)
+
+
+def test_lightnings_slopes_fall_over_heads_and_layers():
+    first, last = (retention.lightning(64, layer, 80) for layer in (0, 79))
+    assert [-log(x) / (1 + 1e-5) for x in (first[0], first[63])] == pytest.approx(
+        [2 ** (-1 / 8), 2**-8]
+    )
+    assert first == sorted(first) and min(last) > max(first)
+    for decay, faster in zip(last, first, strict=True):
+        assert log(decay) / log(faster) == pytest.approx(1e-5 / (1 + 1e-5))
+    with pytest.raises(ValueError, match="H is 12, must be a power of two"):
+        retention.lightning(12)
 
 
 @pytest.mark.parametrize("format", ["fp16", "fp32"])

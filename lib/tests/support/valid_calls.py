@@ -194,7 +194,7 @@ VALUES = {
         "shards": 2,
     },
     "plan.retention.": {
-        "decay": 0.5, "format": "bf16", "shortest": 32, "longest": 512, "page": 16, "C": 64,
+        "decay": 0.5, "format": "bf16", "layer": 1, "layers": 2, "shortest": 32, "longest": 512, "page": 16, "C": 64,
         "model": retention.MODELS["1.3b"], "state": 4.0, "weight": 2, "weights": 8.0,
     },
     "plan.retention.Kept.": {"token": 2.0},

@@ -20,7 +20,7 @@ class RetentionModel:
     heads: int
 
     def __post_init__(self):
-        layers, width, heads = sizes(layers=self.layers, width=self.width, heads=self.heads)
+        _, width, heads = sizes(layers=self.layers, width=self.width, heads=self.heads)
         if width % heads:
             raise ValueError(f"width is {width}, must be a multiple of heads = {heads}")
 
