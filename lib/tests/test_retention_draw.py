@@ -60,7 +60,7 @@ def test_a_norm_takes_out_factors_until_its_epsilon_is_as_large():
 
 def test_the_slider_says_what_the_plan_says():
     said = explore.served(T=16384, batch=4, kv=8, state=2, model="2.7b")
-    one = retention.MODELS["2.7b"]
+    one = retention.RETNETS["2.7b"]
     cache, states = retention.of_cache(one, 1 / 4), retention.of_states(one, 2)
     for kept in (cache, states):
         assert quantity(kept.moved(4, 16384), "B") in said

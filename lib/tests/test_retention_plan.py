@@ -9,7 +9,7 @@ import pytest
 
 from weft.plan import decode, linear, retention
 from weft.plan.precision import FORMATS
-from weft.plan.retention import MODELS, RetentionModel
+from weft.plan.retention import RETNETS, RetentionModel
 from weft.plan.shape import SHAPES, ModelShape
 
 
@@ -62,7 +62,7 @@ def test_a_split_decay_overflows_after_as_many_tokens_as_the_closed_form_says(de
 
 
 def test_a_retnet_has_as_many_parameters_as_the_transformer_beside_it():
-    for one in MODELS.values():
+    for one in RETNETS.values():
         D, heads = one.width, one.heads
         assert one.V * heads == 2 * D
         retention_layer = D * (2 * D + 2 * 2 * D) + 2 * D * D  # q, k; v, gate; out
@@ -74,7 +74,7 @@ def test_a_retnet_has_as_many_parameters_as_the_transformer_beside_it():
         assert one.cache(1 / 4) == decode.bytes_per_token(grouped)
         wider = (one.K + one.V) * heads / (2 * D)  # RetNet's keys and values beside attention's
         assert one.state() / one.cache() == linear.same_as_cache(heads, one.K, one.V) * wider
-    assert MODELS["6.7b"].cache() == decode.bytes_per_token(SHAPES["llama2-7b"])
+    assert RETNETS["6.7b"].cache() == decode.bytes_per_token(SHAPES["llama2-7b"])
 
 
 def test_serving_counts_sequences_one_by_one():

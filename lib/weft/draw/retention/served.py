@@ -2,7 +2,7 @@
 
 from weft.draw.chart import Axis, Chart, Key, line
 from weft.plan.arguments import whole
-from weft.plan.retention import MODELS, Kept, of_cache, of_states
+from weft.plan.retention import RETNETS, Kept, of_cache, of_states
 from weft.plan.units import length, quantity
 
 LENGTHS = tuple(1 << i for i in range(9, 18))
@@ -14,11 +14,11 @@ def beside(model: str = "6.7b", kv: int = 32, state: int = 4) -> dict[str, Kept]
 
     `state` is the bytes of a state's element; weights and cache are in 16 bits.
     """
-    if model not in MODELS:
-        raise ValueError(f"model is {model!r}, must be one of {', '.join(MODELS)}")
+    if model not in RETNETS:
+        raise ValueError(f"model is {model!r}, must be one of {', '.join(RETNETS)}")
     if kv not in KV_HEADS:
         raise ValueError(f"kv is {kv!r}, must be one of {', '.join(map(str, KV_HEADS))}")
-    one = MODELS[model]
+    one = RETNETS[model]
     return {"Transformer": of_cache(one, kv / HEADS), "RetNet": of_states(one, state)}
 
 
