@@ -13,14 +13,14 @@ from weft.kernels.attention import NoSecondDerivative, in_rows
 from weft.kernels.code import Pass, recording
 from weft.kernels.linear.channels import added_up, channel_gradients, channel_output
 from weft.kernels.linear.decay import decay
-from weft.kernels.linear.launch import Problem, problem
+from weft.kernels.linear.launch import ChunkProblem, problem
 from weft.kernels.linear.output import output
 from weft.kernels.linear.states import states
 
-Forward = Callable[[Problem, Tensor | None], tuple[Tensor, Tensor]]
+Forward = Callable[[ChunkProblem, Tensor | None], tuple[Tensor, Tensor]]
 
 
-def in_passes(x: Problem, initial: Tensor | None) -> tuple[Tensor, Tensor]:
+def in_passes(x: ChunkProblem, initial: Tensor | None) -> tuple[Tensor, Tensor]:
     """o [B, T, H, V] and the state after the last token, the states first."""
     x = prepared(x)
     each, last = states(x, x.k, x.v, initial)
@@ -60,14 +60,14 @@ class Chunked(torch.autograd.Function):
         return *grads, None, None
 
 
-def prepared(x: Problem) -> Problem:
+def prepared(x: ChunkProblem) -> ChunkProblem:
     """A problem with decays by channel has them added up beforehand."""
     by_channel = x.g is not None and x.g.dim() == x.k.dim()
     return added_up(x) if by_channel else x
 
 
 def backward(
-    x: Problem, initial: Tensor | None, do: Tensor, dlast: Tensor | None, wanted
+    x: ChunkProblem, initial: Tensor | None, do: Tensor, dlast: Tensor | None, wanted
 ) -> tuple[Tensor | None, ...]:
     """The gradients of q, k, v, the decays and the initial state, those that are wanted."""
     dstates, dinitial = states(x, x.q, do, dlast, backwards=True)

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention import head, padded
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import (
     head_left,
     load_chunk,
@@ -26,7 +26,7 @@ from weft.kernels.linear.tile import (
 )
 
 
-def forward(x: Problem, initial: Tensor | None) -> tuple[Tensor, Tensor]:
+def forward(x: ChunkProblem, initial: Tensor | None) -> tuple[Tensor, Tensor]:
     """o [B, T, H, V] and the state after the last token, by one program per head and tile of V."""
     if x.g is not None and x.g.dim() == 4:
         raise ValueError("log_decay has a number for each channel, must have one for each head")

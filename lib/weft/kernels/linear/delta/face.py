@@ -13,7 +13,7 @@ from weft.kernels.code import Pass, recording
 from weft.kernels.linear.delta.gradients import gradients
 from weft.kernels.linear.delta.inverse import inverse
 from weft.kernels.linear.delta.written import flows, inside, written
-from weft.kernels.linear.launch import Problem, problem
+from weft.kernels.linear.launch import ChunkProblem, problem
 from weft.kernels.linear.output import output
 from weft.plan.linear import check, check_per_token
 
@@ -72,7 +72,7 @@ class DeltaRule(torch.autograd.Function):
 
 
 def backward(
-    x: Problem, beta: Tensor, initial: Tensor | None, do: Tensor, dlast: Tensor | None
+    x: ChunkProblem, beta: Tensor, initial: Tensor | None, do: Tensor, dlast: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """The gradients of q, k, v, beta, the decays and the initial state."""
     found = inverse(x, beta)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from weft.kernels.attention import LOG2E, head, row_pointer
 from weft.kernels.linear.delta.inverse import Solved, load_beta
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import (
     GONE,
     head_left,
@@ -33,7 +33,7 @@ from weft.kernels.linear.tile import (
 
 
 def gradients(
-    x: Problem, beta: Tensor, found: Solved, u: Tensor, du: Tensor, do: Tensor,
+    x: ChunkProblem, beta: Tensor, found: Solved, u: Tensor, du: Tensor, do: Tensor,
     states: Tensor, dstates: Tensor,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of q, k, v, beta and the decays."""

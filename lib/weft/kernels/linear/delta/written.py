@@ -19,11 +19,13 @@ from torch import Tensor
 
 from weft.kernels.attention import WIDEST, head, padded
 from weft.kernels.linear.delta.inverse import Solved
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, state_tile, store_chunk, times
 
 
-def written(x: Problem, found: Solved, initial: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def written(
+    x: ChunkProblem, found: Solved, initial: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """The state before each chunk, what each token writes, and the state after the last.
 
     They are [B, H, N, K, V], [B, T, H, V] in the place of U, and [B, H, K, V].
@@ -39,7 +41,7 @@ def written(x: Problem, found: Solved, initial: Tensor | None) -> tuple[Tensor, 
     return each, found.u, last
 
 
-def inside(x: Problem, do: Tensor) -> Tensor:
+def inside(x: ChunkProblem, do: Tensor) -> Tensor:
     """What flows back into what each token writes from its own chunk, [B, T, H, V] in fp32."""
     _, _, _, K, V = x.sizes
     du = do.new_empty(do.shape, dtype=x.state().dtype)
@@ -49,7 +51,7 @@ def inside(x: Problem, do: Tensor) -> Tensor:
 
 
 def flows(
-    x: Problem, found: Solved, do: Tensor, du: Tensor, dlast: Tensor | None
+    x: ChunkProblem, found: Solved, do: Tensor, du: Tensor, dlast: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the state after each chunk, of U, and of the state before the first chunk.
 
@@ -65,7 +67,7 @@ def flows(
     return each, du, dinitial
 
 
-def wide(x: Problem) -> str:
+def wide(x: ChunkProblem) -> str:
     """What is added to the name of a pass in which all of K is in registers, where that is much."""
     return ", wide" if padded(x.sizes.K) == WIDEST else ""
 
