@@ -35,7 +35,7 @@ def tile(target: str, name: str, size: int, chunk: int, K: int, V: int) -> Chunk
     """
     one = TILES.get((target, name), TILES[name])
     if target == INTERPRETER or size == 4:
-        one = SINGLE
+        one = SINGLE._replace(v=min(SINGLE.v, one.v), stages=min(SINGLE.stages, one.stages))
     if chunk > 64:
         one = one._replace(k=min(one.k, 32), v=min(one.v, 64), warps=8)
     return one._replace(k=min(one.k, K), v=min(one.v, V))
@@ -58,11 +58,10 @@ TILES = {  # pass, or chip and pass: a tile
     ("sm_80", "channel dqkg"): ChunkTile(16, 64, 8, 2),  # 40 bytes a thread spill, else 870
     "inverse": ChunkTile(64, 64, 4, 2),
     "written": ChunkTile(256, 32, 4, 2),
-    "written, wide": ChunkTile(256, 32, 8, 1),
+    "written, wide": ChunkTile(256, 16, 8, 1),
     "inside": ChunkTile(64, 64, 4, 3),
     "flows": ChunkTile(256, 32, 8, 2),
-    "flows, wide": ChunkTile(256, 16, 8, 2),
-    ("sm_80", "flows, wide"): ChunkTile(256, 16, 8, 1),
+    "flows, wide": ChunkTile(256, 16, 8, 1),
     "delta dv": ChunkTile(64, 64, 4, 1),
     "delta dqk": ChunkTile(32, 32, 8, 2),
     ("sm_80", "delta dqk"): ChunkTile(16, 32, 8, 1),

@@ -92,6 +92,7 @@ def launched(
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     decays: bool = True,
+    chunk: int = 64,
     only: tuple[str, ...] = (),
 ) -> tuple[Pass, ...]:
     """Those for 16 heads of 4096 tokens, or `only` some of them, in no memory at all."""
@@ -101,7 +102,7 @@ def launched(
     for one in given:
         one.requires_grad_()
     with recording(target) as found:
-        o = chunked(*given)
+        o = chunked(*given, chunk=chunk)
         torch.autograd.grad(o, given, torch.empty_like(o))
     listed = {one.name: one for one in found}  # some run in both directions
     return tuple(one for name, one in listed.items() if not only or name in only)

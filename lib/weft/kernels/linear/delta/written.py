@@ -17,10 +17,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.attention import WIDEST, head, padded
+from weft.kernels.attention import head, padded
 from weft.kernels.linear.delta.inverse import Solved
 from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, state_tile, store_chunk, times
+
+LARGE = 2**14  # bytes of a chunk of K, of which there are six: q, k and w, two of each
 
 
 def written(
@@ -68,8 +70,12 @@ def flows(
 
 
 def wide(x: ChunkProblem) -> str:
-    """What is added to the name of a pass in which all of K is in registers, where that is much."""
-    return ", wide" if padded(x.sizes.K) == WIDEST else ""
+    """What is added to the name of a pass that has all of K at once, where a chunk of K is large.
+
+    Then its loads go one after the other, for which alone there is shared memory.
+    """
+    large = padded(x.chunk) * padded(x.sizes.K) * x.q.element_size() > LARGE
+    return ", wide" if large else ""
 
 
 @triton.jit
