@@ -3,12 +3,13 @@
 import doctest
 from importlib import import_module
 from itertools import accumulate
+from math import log
 
 import pytest
 
 from weft.plan import decode, linear, retention
 from weft.plan.precision import FORMATS
-from weft.plan.retention import MODELS, RetentionModel
+from weft.plan.retention import RETNETS, RetentionModel
 from weft.plan.shape import SHAPES, ModelShape
 
 
@@ -36,6 +37,18 @@ def test_decays_of_the_experiments_are_between_two_horizons():
         retention.spread(4, shortest=1)
 
 
+def test_lightnings_slopes_fall_over_heads_and_layers():
+    first, last = (retention.lightning(64, layer, 80) for layer in (0, 79))
+    assert [-log(x) / (1 + 1e-5) for x in (first[0], first[63])] == pytest.approx(
+        [2 ** (-1 / 8), 2**-8]
+    )
+    assert first == sorted(first) and min(last) > max(first)
+    for decay, faster in zip(last, first, strict=True):
+        assert log(decay) / log(faster) == pytest.approx(1e-5 / (1 + 1e-5))
+    with pytest.raises(ValueError, match="H is 12, must be a power of two"):
+        retention.lightning(12)
+
+
 @pytest.mark.parametrize("format", ["fp16", "fp32"])
 @pytest.mark.parametrize("decay", linear.DECAYS(3))
 def test_a_split_decay_overflows_after_as_many_tokens_as_the_closed_form_says(decay, format):
@@ -49,7 +62,7 @@ def test_a_split_decay_overflows_after_as_many_tokens_as_the_closed_form_says(de
 
 
 def test_a_retnet_has_as_many_parameters_as_the_transformer_beside_it():
-    for one in MODELS.values():
+    for one in RETNETS.values():
         D, heads = one.width, one.heads
         assert one.V * heads == 2 * D
         retention_layer = D * (2 * D + 2 * 2 * D) + 2 * D * D  # q, k; v, gate; out
@@ -61,7 +74,7 @@ def test_a_retnet_has_as_many_parameters_as_the_transformer_beside_it():
         assert one.cache(1 / 4) == decode.bytes_per_token(grouped)
         wider = (one.K + one.V) * heads / (2 * D)  # RetNet's keys and values beside attention's
         assert one.state() / one.cache() == linear.same_as_cache(heads, one.K, one.V) * wider
-    assert MODELS["6.7b"].cache() == decode.bytes_per_token(SHAPES["llama2-7b"])
+    assert RETNETS["6.7b"].cache() == decode.bytes_per_token(SHAPES["llama2-7b"])
 
 
 def test_serving_counts_sequences_one_by_one():

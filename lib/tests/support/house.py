@@ -53,6 +53,10 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
     "attention": {"nn": PASSED_IN, "run": ONE_DEVICE},
     "hopper": {"nn": PASSED_IN, "run": ONE_DEVICE},
     "decode": {"run": ONE_DEVICE},
+    "retention": {
+        "run": "over ranks its state travels as any decay's does, in `run.linear`",
+        "bench": "its kernels are those of `linear`, and are measured there",
+    },
 }
 
 

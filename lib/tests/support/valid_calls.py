@@ -194,8 +194,8 @@ VALUES = {
         "shards": 2,
     },
     "plan.retention.": {
-        "decay": 0.5, "format": "bf16", "shortest": 32, "longest": 512, "page": 16, "C": 64,
-        "model": retention.MODELS["1.3b"], "state": 4.0, "weight": 2, "weights": 8.0,
+        "decay": 0.5, "format": "bf16", "layer": 1, "layers": 2, "shortest": 32, "longest": 512, "page": 16, "C": 64,
+        "model": retention.RETNETS["1.3b"], "state": 4.0, "weight": 2, "weights": 8.0,
     },
     "plan.retention.Kept.": {"token": 2.0},
     "plan.roofline.": {"steps": roofline.GELU},
@@ -230,7 +230,7 @@ INSTANCES = {  # of the classes that have methods
     "plan.precision.Format": FP16,
     "plan.precision.LossScale": precision.LossScale(),
     "plan.retention.Kept": retention.Kept(8.0, 4.0, 2.0),
-    "plan.retention.RetentionModel": retention.MODELS["1.3b"],
+    "plan.retention.RetentionModel": retention.RETNETS["1.3b"],
     "plan.shape.ModelShape": SHAPES["gpt-1.7b"],
     "plan.simulate.Timeline": TIMELINE,
 }

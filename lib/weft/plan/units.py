@@ -44,7 +44,7 @@ def amount(value: float, digits: int = 4) -> str:
     return f"{float(mantissa):g} × {power(10, int(exponent))}"
 
 
-def power(base: int, exponent: int) -> str:
+def power(base: int | str, exponent: int) -> str:
     """A power of a base.
 
     >>> power(2, -22)

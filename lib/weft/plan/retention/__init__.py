@@ -1,18 +1,19 @@
 """Retention: how far its fixed decays reach, and what RetNet costs beside a Transformer."""
 
-from weft.plan.retention.models import MODELS, RetentionModel
-from weft.plan.retention.scales import decay_sum, fading, half_life, horizon, spread
+from weft.plan.retention.models import RETNETS, RetentionModel
+from weft.plan.retention.scales import decay_sum, fading, half_life, horizon, lightning, spread
 from weft.plan.retention.serving import Kept, of_cache, of_states
 from weft.plan.retention.training import speedup, token_flops
 
 __all__ = [
-    "MODELS",
+    "RETNETS",
     "Kept",
     "RetentionModel",
     "decay_sum",
     "fading",
     "half_life",
     "horizon",
+    "lightning",
     "of_cache",
     "of_states",
     "speedup",

@@ -20,7 +20,7 @@ class RetentionModel:
     heads: int
 
     def __post_init__(self):
-        layers, width, heads = sizes(layers=self.layers, width=self.width, heads=self.heads)
+        _, width, heads = sizes(layers=self.layers, width=self.width, heads=self.heads)
         if width % heads:
             raise ValueError(f"width is {width}, must be a multiple of heads = {heads}")
 
@@ -38,7 +38,7 @@ class RetentionModel:
     def params(self) -> int:
         """Parameters of all layers, 12 L D^2; embeddings are not counted.
 
-        >>> MODELS["6.7b"].params
+        >>> RETNETS["6.7b"].params
         6442450944
         """
         return 12 * self.layers * self.width**2
@@ -46,7 +46,7 @@ class RetentionModel:
     def state(self, size: int = STATE) -> int:
         """Bytes of one sequence's states, `size` an element, however long it is.
 
-        >>> MODELS["6.7b"].state() / 2**20
+        >>> RETNETS["6.7b"].state() / 2**20
         256.0
         """
         return state_bytes(self.heads, self.K, self.V, self.layers, size)
@@ -56,7 +56,7 @@ class RetentionModel:
 
         `share` is kv heads over heads: 1 as in the paper, 1 / 4 for 8 kv heads of 32.
 
-        >>> MODELS["6.7b"].cache() / 2**10, MODELS["6.7b"].cache(1 / 4) / 2**10
+        >>> RETNETS["6.7b"].cache() / 2**10, RETNETS["6.7b"].cache(1 / 4) / 2**10
         (512.0, 128.0)
         """
         (size,) = sizes(size=size)
@@ -65,7 +65,7 @@ class RetentionModel:
         return 2 * self.layers * self.width * share * size
 
 
-MODELS = MappingProxyType(
+RETNETS = MappingProxyType(
     {
         "1.3b": RetentionModel(24, 2048, 8),
         "2.7b": RetentionModel(32, 2560, 10),

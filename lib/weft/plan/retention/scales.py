@@ -56,6 +56,25 @@ def spread(H: int, shortest: float = 32, longest: float = 512) -> list[float]:
     return [1 - exp(-log(shortest) * (1 - x) - log(longest) * x) for x in steps]
 
 
+def lightning(H: int, layer: int = 0, layers: int = 1) -> list[float]:
+    """Decays of Lightning Attention as MiniMax and Ling are served: ALiBi's slopes, by depth.
+
+    Head h of H, a power of two, has -log decay 2^(-8 (h + 1) / H) in the first layer; it falls in
+    a line over the layers, to a hundred-thousandth of that in the last, which hardly forgets.
+    SGLang, lightning_backend.py; Press et al. 2022.
+
+    >>> [round(half_life(decay), 1) for decay in lightning(8)[::7]]
+    [1.4, 177.4]
+    """
+    few(whole("H", H), "heads", H=H)
+    if H & (H - 1):
+        raise ValueError(f"H is {H}, must be a power of two")
+    layers = whole("layers", layers)
+    layer = whole("layer", layer, least=0, most=layers - 1)
+    depth = 1 - layer / max(layers - 1, 1) + 1e-5
+    return [exp(-(2 ** (-8 * (h + 1) / H)) * depth) for h in range(H)]
+
+
 def fading(H: int, format: str) -> int:
     """How many of H heads with RetNet's decays still forget when these are rounded to a format.
 

@@ -54,8 +54,8 @@ def of_states(model: RetentionModel, size: int = STATE, weight: int = 2) -> Kept
 def of_cache(model: RetentionModel, share: float = 1.0, size: int = 2, weight: int = 2) -> Kept:
     """What the Transformer beside it keeps; `share` is kv heads over heads.
 
-    >>> from weft.plan.retention import MODELS
-    >>> paper = of_cache(MODELS["6.7b"]), of_states(MODELS["6.7b"])
+    >>> from weft.plan.retention import RETNETS
+    >>> paper = of_cache(RETNETS["6.7b"]), of_states(RETNETS["6.7b"])
     >>> round(paper[0].bytes(8, 8192) / paper[1].bytes(8, 8192), 1)
     3.1
     """

@@ -17,8 +17,8 @@ def token_flops(model: RetentionModel, T: int, C: int | None = None) -> float:
 
     Embeddings and the head's scores are not counted, for they are the same in both.
 
-    >>> from weft.plan.retention import MODELS
-    >>> [round(token_flops(MODELS["6.7b"], 8192, C) / 1e9, 1) for C in (None, 512)]
+    >>> from weft.plan.retention import RETNETS
+    >>> [round(token_flops(RETNETS["6.7b"], 8192, C) / 1e9, 1) for C in (None, 512)]
     [46.2, 40.7]
     """
     instance(RetentionModel, model=model)
@@ -34,8 +34,8 @@ def token_flops(model: RetentionModel, T: int, C: int | None = None) -> float:
 def speedup(model: RetentionModel, T: int, C: int = 512) -> float:
     """How much faster the RetNet trains than the Transformer, if every FLOP takes as long.
 
-    >>> from weft.plan.retention import MODELS
-    >>> [round(speedup(MODELS[name], 8192), 2) for name in ("1.3b", "2.7b", "6.7b")]
+    >>> from weft.plan.retention import RETNETS
+    >>> [round(speedup(RETNETS[name], 8192), 2) for name in ("1.3b", "2.7b", "6.7b")]
     [1.26, 1.21, 1.14]
     """
     return token_flops(model, T) / token_flops(model, T, whole("C", C))
