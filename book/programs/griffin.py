@@ -1,4 +1,4 @@
-"""A recurrence that decides token by token what to forget, and the same as a parallel scan.
+"""A recurrence that decides token by token what to forget, three ways; and a window's ring.
 
     python griffin.py
 """
@@ -50,6 +50,24 @@ def in_chunks(a, u, C):
     return torch.cat(states)
 
 
+def local_attention(q, k, v, W):
+    """Each query sees its own key and the W - 1 before it."""
+    t = torch.arange(len(q), device=q.device)
+    back = t[:, None] - t
+    scores = (q @ k.mT).masked_fill((back < 0) | (back >= W), -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def from_a_ring(q, k, v, W):
+    """The same token by token: t is written into slot t % W, over the key that has fallen out."""
+    keys, values, rows = torch.empty_like(k[:W]), torch.empty_like(v[:W]), []
+    for t in range(len(q)):
+        keys[t % W], values[t % W] = k[t], v[t]
+        held = min(t + 1, W)
+        rows.append((keys[:held] @ q[t]).softmax(0) @ values[:held])
+    return torch.stack(rows)
+
+
 x = torch.randn(T, D, dtype=torch.float64, device=device)
 gates = torch.randn(2, T, D, dtype=torch.float64, device=device).sigmoid()
 a_param = torch.linspace(-6, 0, D, dtype=torch.float64, device=device)
@@ -58,6 +76,9 @@ h = one_by_one(a, u)
 print("kept after a token, mean of each channel:", [f"{x:.3f}" for x in a.mean(0)])
 for name, other in (("doubling", in_doubling_steps(a, u)), ("chunks of 4", in_chunks(a, u, 4))):
     print(f"{name}: largest difference below 1e-12: {bool((other - h).abs().max() < 1e-12)}")
+
+same = (from_a_ring(x, a, u, 5) - local_attention(x, a, u, 5)).abs().max() < 1e-12
+print(f"a ring of 5 slots: largest difference below 1e-12: {bool(same)}")
 
 # The same gate, open and shut: with a = 1 nothing is forgotten, and nothing written.
 for r in (0.0, 0.01, 0.5, 1.0):
