@@ -7,6 +7,7 @@ import sys
 import typing
 
 import pytest
+import torch
 
 HOLDS = """
 import torch
@@ -58,3 +59,22 @@ def test_torch_knows_what_the_page_names(page):
     assert bias.causal_lower_right(2, 3)._materialize("cpu").tolist() == [[1, 1, 0], [1, 1, 1]]
     takes = inspect.signature(varlen.varlen_attn).parameters
     assert {"window_size", "enable_gqa", "block_table"} <= takes.keys()
+    assert "enable_gqa" in inspect.signature(flex_attention.flex_attention).parameters
+    q, k = torch.ones(1, 4, 2, 8), torch.ones(1, 2, 2, 8)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    assert sdpa(q, k, k, enable_gqa=True).shape == q.shape
+    with pytest.raises(RuntimeError):
+        sdpa(q, k, k)
+
+
+def test_the_design_problem_charges_causal_flops_at_causal_rates(page):
+    """The program without tiles does all of the scores, of which a causal mask needs half."""
+    (item,) = re.findall(r"\*\*Is attention worth it\?\*\*.*", page)
+    told = [eval(one.rpartition(":")[0]) for one in re.findall(r"{calc}`([^`]*)`", item)]
+    width, hidden, keys, T = 4096, 14336, 8 * 128, 8192
+    linear = 2 * width * (2 * width + 2 * keys + 3 * hidden) / 600
+    every = 4 * T * width  # of a token: both matmuls, with all keys
+    rates = {"FlashAttention-2": 333, "FlashAttention-3": 602}
+    times = [every / 2 / rate for rate in rates.values()] + [every / 139]
+    assert told[1:] == pytest.approx([time / (time + linear) for time in times])
+    assert "causal rates, 333 or 602" in item and "reaches 333, cuDNN 518" in page

@@ -209,14 +209,17 @@ GOAL = Goal("Triton forward", "attention-forward-128", goals.LONG, 0.65)
 
 
 def test_every_goal_is_of_a_record_that_a_gpu_makes():
-    from weft.bench import precision
+    from weft.bench import griffin, precision
     from weft.bench.attention.on_gpu import FULL
     from weft.bench.decode import kernel
+    from weft.bench.linear import kernels
 
     names = {one.name for topic in jobs.topics() for one in jobs.jobs(topic, "cuda")}
     assert {goal.record for goal in GOALS} <= names
     sizes = {str(case) for case in kernel.FULL.cases} | precision.ON_GPU.keys()
     sizes |= {f"causal, T = {length}" for length in FULL.lengths}
+    sizes |= {f"T = {length}" for length in kernels.FULL.lengths}
+    sizes |= {str(case) for case in griffin.FULL.cases}
     assert {goal.size for goal in GOALS} <= sizes
 
 

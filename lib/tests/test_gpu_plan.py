@@ -70,6 +70,12 @@ def test_residents_fit_and_one_more_does_not(chip, registers, warps, shared):
     assert more.programs >= held.programs
 
 
+@pytest.mark.parametrize("chip", gpu.CAPACITIES)
+def test_cuda_cores_reach_the_data_sheets_rate_at_a_clock_that_the_chip_has(chip):
+    on, each = CHIPS[chip], 2 * gpu.CAPACITIES[chip].cores  # a multiply-add is two FLOPs
+    assert 1.3e9 < on.rate("fp32") / on.sms / each < 2.1e9
+
+
 @pytest.mark.parametrize(
     ("chip", "needs", "said"),
     [
@@ -107,7 +113,7 @@ def face(): ...
 
 def passes(target):
     add = {{"x": "*fp32:16", "y": "*fp32:16", "out": "*fp32:16", "n": "i32"}}
-    softmax = {{"x": "*fp32:16", "out": "*fp32:16", "columns": "i32"}}
+    softmax = {{"x": "*fp32:16", "out": "*fp32:16", "n": "i32"}}
     softmax |= {{"x_stride": "i32", "out_stride": "i32"}}
     listed = [Pass("add", add_kernel, add, {{"BLOCK": 1024}}, {{"num_warps": 4}})]
     for block, warps in {sizes}:

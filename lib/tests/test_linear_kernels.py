@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from weft.kernels import retention
-from weft.kernels.linear import chunked, gated, launch
+from weft.kernels.linear import chunked, differentiable, fused, gated, launch
 from weft.kernels.linear.tuned import ChunkTile
 from weft.ref import linear as plain_ref
 from weft.ref import retention as retention_ref
@@ -107,6 +107,21 @@ def names(case):
 @pytest.mark.parametrize("case", CASES, ids=names)
 def test_a_gate_fades_the_state_and_has_its_gradients(case):
     compare(gated.chunked, gated_ref.chunked, drawn(case), case.dtype, case.chunk)
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, BRAIN, HALF])
+def test_the_first_version_says_the_same(dtype):
+    case = Case(21, 2, 17, 40, 0, 16, dtype)
+    *given, state = drawn(case)
+    for g in (given[3], None):
+        how = given[:3] + [g, state, case.chunk]
+        for got, right in zip(
+            differentiable(*how, fused.forward), differentiable(*how), strict=True
+        ):
+            close(got, right.double(), dtype)
+    by_channel = given[3].unsqueeze(-1).expand(given[0].shape)
+    with pytest.raises(ValueError, match="log_decay has a number for each channel"):
+        differentiable(*given[:3], by_channel, state, 16, fused.forward)
 
 
 @pytest.mark.parametrize(("decay", "dtype"), [(None, BRAIN), ([0.5, 1.0, 1e-3], SINGLE)])

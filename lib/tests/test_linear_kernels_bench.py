@@ -6,7 +6,7 @@ import torch
 from weft.bench.clock import OneDevice
 from weft.bench.goals import GOALS
 from weft.bench.jobs import BenchRun
-from weft.bench.linear import kernels
+from weft.bench.linear import JOBS, kernels
 from weft.bench.linear.kernels import FLA, KERNELS, OURS, RULES, SHARE, SOFTMAX, KernelSizes
 from weft.ref.linear import gated
 
@@ -51,7 +51,7 @@ def test_every_rule_has_its_inputs_and_is_checked(rule):
 
 
 def test_goals_ask_for_records_that_there_are():
-    names = {job.name for job in KERNELS}
+    names = {job.name for job in JOBS}
     asked = [goal for goal in GOALS if goal.record.startswith("linear-")]
     assert asked and all(goal.record in names and goal.over == FLA for goal in asked)
     assert {f"T = {length}" for length in kernels.FULL.lengths} >= {goal.size for goal in asked}

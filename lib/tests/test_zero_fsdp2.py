@@ -137,6 +137,23 @@ def test_a_model_without_memory_is_filled_from_a_file(tmp_path):
             torch.testing.assert_close(found[name], parameter.detach(), rtol=0, atol=0)
 
 
+def test_torch_knows_what_the_page_names():
+    from inspect import signature
+
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.nn.functional import linear_cross_entropy
+
+    page = PAGE.read_text(encoding="utf-8")
+    methods = set(re.findall(r"`(set_[a-z_]+)(?:\(last\))?`", page)) - {"set_"}
+    assert len(methods) == 5 and all(hasattr(FSDPModule, name) for name in methods)
+    assert (
+        "`shard_placement_fn`" in page and "shard_placement_fn" in signature(fully_shard).parameters
+    )
+    assert (
+        "`linear_cross_entropy`" in page and "options" in signature(linear_cross_entropy).parameters
+    )
+
+
 def test_deepspeeds_file_is_stage_3_in_16_bits():
     found = of_deepspeed(json.loads(shown("json", "zero-deepspeed")))
     assert (found.stage, found.recipe, found.microbatch, found.live) == (3, "mixed", 1, 10**9)

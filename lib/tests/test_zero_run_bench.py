@@ -9,7 +9,7 @@ import torch._dynamo  # noqa: F401 (launch then has it loaded once, and not each
 
 from weft.bench.jobs import BenchRun
 from weft.bench.zero import peers as bench
-from weft.bench.zero.peers import OURS, PEAK, PEERS, STEP, StepSizes, decoder, gpt2
+from weft.bench.zero.peers import OURS, PEAK, PEERS, STEP, TrainingSizes, decoder, gpt2
 from weft.nn.transformer import Config
 from weft.run.world import RankFailed, launch
 
@@ -19,13 +19,13 @@ TINY = Config(layers=2, width=16, heads=2, vocab=32, seq=8)
 QUICK = {"batch": 2, "seq": 8, "warmup": 0, "repeats": 2, "launches": 1}
 
 
-def small() -> StepSizes:
-    return StepSizes(decoder(TINY), **QUICK)
+def small() -> TrainingSizes:
+    return TrainingSizes(decoder(TINY), **QUICK)
 
 
-def published() -> StepSizes:
+def published() -> TrainingSizes:
     model = gpt2(n_layer=2, n_embd=16, n_head=2, vocab_size=32, n_positions=8)
-    return StepSizes(model, **QUICK, ranks=(1, 2))
+    return TrainingSizes(model, **QUICK, ranks=(1, 2))
 
 
 @pytest.fixture(scope="module", params=[small, published])

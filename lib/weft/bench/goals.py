@@ -38,6 +38,8 @@ class Goal(NamedTuple):
 
 
 LONG, LINEAR = "causal, T = 16384", "T = 16384"
+RULES = {"gated": "gate", "GLA": "channels", "retention": "retention"}
+RULES |= {"delta": "delta", "gated delta": "gated-delta"}
 GOALS = (
     Goal("Triton forward", "attention-forward-128", LONG, 0.65),
     Goal("Triton backward", "attention-backward-128", LONG, 0.65),
@@ -47,7 +49,11 @@ GOALS = (
     Goal("paged decode", "decode-kernel", "64 × 4096, 32 heads on 8", 0.90, "copy", unit="B/s"),
     *(
         Goal(f"{rule}, {way}", f"linear-{record}-{way}-128", LINEAR, 1.00, "fla", unit="token/s")
-        for rule, record in (("gated", "gate"), ("GLA", "channels"), ("retention", "retention"))
+        for rule, record in RULES.items()
+        for way in ("forward", "backward")
+    ),
+    *(
+        Goal(f"scan, {way}", f"griffin-scan-{way}", "8 × 4096 × 2560", 0.90, "copy", unit="B/s")
         for way in ("forward", "backward")
     ),
     Goal("fused Adam", "precision-adam", "one tensor of 2^26", 0.90, "copy", unit="B/s"),

@@ -24,6 +24,7 @@ from weft.kernels import hopper as hopper_
 from weft.kernels import precision as precision_
 from weft.kernels.code import Instruction, Loop, plain, source
 from weft.kernels.hopper import fp8
+from weft.kernels.linear import gated
 from weft.plan.hopper import Turn, alone, ceiling, clocks
 
 COMMAND = "weft bench machine_code"
@@ -72,6 +73,15 @@ def hopper(target: str) -> Iterator[Pass]:
                 yield from _named(listed[-1:], target, kind)
 
 
+def linear(target: str) -> Iterator[Pass]:
+    """The chunked form, with decays by head; and by channel, but for the chip where those spill."""
+    for width in WIDTHS:
+        yield from _named(gated.passes(target, width=width), target, f" at width {width}")
+        if target != "sm_80":
+            kind = f" at width {width} by channel"
+            yield from _named(gated.passes(target, channels=True, width=width), target, kind)
+
+
 def precision(target: str) -> Iterator[Pass]:
     """Adam on master weights, a tensor at a time and all at once."""
     yield from _named(precision_.passes(target), target)
@@ -81,6 +91,7 @@ FACES = {
     "attention": (attention, TARGETS),
     "decode": (decode, TARGETS),
     "hopper": (hopper, ("sm_90",)),
+    "linear": (linear, TARGETS),
     "precision": (precision, TARGETS),
 }
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from ctypes import c_float
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,10 +31,17 @@ class Learned(Mode):
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        by_size = torch.Tag.dynamic_output_shape in func.tags and _by_numbers(func, args)
-        if by_size or torch.Tag.data_dependent_output in func.tags:
+        by_size, by_value = _tells(func)
+        if by_value or (by_size and _by_numbers(func, args)):
             self.count += 1
         return func(*args, **(kwargs or {}))
+
+
+@cache
+def _tells(func: Any) -> tuple[bool, bool]:
+    """Whether an operation's sizes may hang on numbers, and whether it gives a number itself."""
+    tags = func.tags
+    return torch.Tag.dynamic_output_shape in tags, torch.Tag.data_dependent_output in tags
 
 
 def _by_numbers(func: Any, args: Any) -> bool:

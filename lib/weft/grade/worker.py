@@ -97,6 +97,7 @@ def ready(probe: str, shrink: str, *modules: str) -> None:
         ranks = Path(probe).with_name("ranks.py")
         if ranks.is_file():
             load(ranks, "ranks", known=False)
+            importlib.import_module("torch.fx.experimental.symbolic_shapes")  # as backward does
     for name in modules:
         importlib.import_module(name)
     importlib.import_module("weft.grade.plugin").collect(Path(probe).parent, bool(shrink))

@@ -10,7 +10,9 @@ def encode(x, exponent, fraction):
         return (sign << exponent | top) << fraction | isnan(x)
     bias, left = (1 << (exponent - 1)) - 1, abs(Fraction(x))
     power = 1 - bias
-    while left >= Fraction(2) ** (power + 1):
+    if left:  # the lengths of two numbers tell their quotient's power, or one more
+        power = max(power, left.numerator.bit_length() - left.denominator.bit_length() - 1)
+    if left >= Fraction(2) ** (power + 1):
         power += 1
     units = left / Fraction(2) ** (power - fraction)
     whole = units.numerator // units.denominator

@@ -39,7 +39,7 @@ class Trained(NamedTuple):
     name: str
 
 
-class StepSizes(NamedTuple):
+class TrainingSizes(NamedTuple):
     """What is run: the model, this rank's tokens, how often, and launches of how many ranks."""
 
     model: Trained
@@ -88,17 +88,17 @@ def gpt2(**config: int) -> Trained:
     )
 
 
-def small() -> StepSizes:
+def small() -> TrainingSizes:
     """The book's decoder on two ranks."""
-    return StepSizes(decoder(Config(layers=6, width=256, heads=4, seq=64)))
+    return TrainingSizes(decoder(Config(layers=6, width=256, heads=4, seq=64)))
 
 
-def published() -> StepSizes:
+def published() -> TrainingSizes:
     """GPT-2 of 124 million, one sequence for each of two ranks, and of three."""
-    return StepSizes(gpt2(), batch=1, warmup=1, repeats=5, ranks=(2, 3), launches=2)
+    return TrainingSizes(gpt2(), batch=1, warmup=1, repeats=7, ranks=(2, 3), launches=1)
 
 
-def steps(run: BenchRun, sizes: Callable[[], StepSizes]) -> Found:
+def steps(run: BenchRun, sizes: Callable[[], TrainingSizes]) -> Found:
     """Seconds of a step of each stage, ours and torch's."""
     some = sizes()
     todo = [(n, i) for n in _ranks(run, some) for i in range(some.launches)]
@@ -108,7 +108,7 @@ def steps(run: BenchRun, sizes: Callable[[], StepSizes]) -> Found:
     return f"A training step, ours and torch's: {_what(run, some)}", _rows("s", found)
 
 
-def peaks(run: BenchRun, sizes: Callable[[], StepSizes]) -> Found:
+def peaks(run: BenchRun, sizes: Callable[[], TrainingSizes]) -> Found:
     """The most bytes alive on the fullest rank, from the model's making on, over three steps."""
     some = sizes()
     found = {
@@ -125,11 +125,11 @@ GPT2_STEP = BenchJob("zero-gpt2-step", partial(steps, sizes=published), BOTH, se
 GPT2_PEAK = BenchJob("zero-gpt2-peak", partial(peaks, sizes=published), BOTH, seconds=30)
 
 
-def _ranks(run: BenchRun, sizes: StepSizes) -> tuple[int, ...]:
+def _ranks(run: BenchRun, sizes: TrainingSizes) -> tuple[int, ...]:
     return (torch.cuda.device_count(),) if run.device == "cuda" else sizes.ranks
 
 
-def _what(run: BenchRun, sizes: StepSizes) -> str:
+def _what(run: BenchRun, sizes: TrainingSizes) -> str:
     return f"{sizes.model.name}, float32, ranks: {', '.join(map(str, _ranks(run, sizes)))}"
 
 
@@ -146,19 +146,19 @@ def _rows(unit: str, found: dict[int, Sequence[dict]]) -> list[Measurement]:
 # --- on a rank ------------------------------------------------------------------------------------
 
 
-def _all(world: World, measure: Callable, sizes: Callable[[], StepSizes]) -> dict[str, dict]:
+def _all(world: World, measure: Callable, sizes: Callable[[], TrainingSizes]) -> dict[str, dict]:
     some = sizes()
     return {f"stage {stage}": measure(world, stage, some) for stage in PEERS}
 
 
-def _times(world: World, stage: int, sizes: StepSizes) -> dict[str, list[float]]:
+def _times(world: World, stage: int, sizes: TrainingSizes) -> dict[str, list[float]]:
     both = {OURS: ours(world, stage, sizes), PEERS[stage]: theirs(world, stage, sizes)}
     losses = [[step().item() for _ in range(3)] for step in both.values()]
     torch.testing.assert_close(*losses, rtol=1e-4, atol=0, msg=f"losses of stage {stage}")
     return AllRanks(world, sizes.warmup, sizes.repeats).samples(both)
 
 
-def _peaks(world: World, stage: int, sizes: StepSizes) -> dict[str, list[int]]:
+def _peaks(world: World, stage: int, sizes: TrainingSizes) -> dict[str, list[int]]:
     found = []
     for make in (ours, theirs):
         with live(resized=True) as meter:
@@ -174,14 +174,14 @@ def _peaks(world: World, stage: int, sizes: StepSizes) -> dict[str, list[int]]:
     return {who: [peak] for who, peak in zip((OURS, PEERS[stage]), most.tolist(), strict=True)}
 
 
-def ours(world: World, stage: int, sizes: StepSizes) -> Call:
+def ours(world: World, stage: int, sizes: TrainingSizes) -> Call:
     """A step under a stage of ours."""
     model, tokens, targets = _task(world, sizes)
     zero = Zero(model, ADAMW, stage, world)
     return partial(_step, zero, zero, sizes.model.loss, tokens, targets)
 
 
-def theirs(world: World, stage: int, sizes: StepSizes) -> Call:
+def theirs(world: World, stage: int, sizes: TrainingSizes) -> Call:
     """A step of torch's counterpart."""
     model, tokens, targets = _task(world, sizes)
     task = sizes.model.loss, tokens, targets
@@ -205,7 +205,7 @@ def theirs(world: World, stage: int, sizes: StepSizes) -> Call:
     return partial(_step, model, optimizer, *task)
 
 
-def _task(world: World, sizes: StepSizes) -> tuple[nn.Module, Tensor, Tensor]:
+def _task(world: World, sizes: TrainingSizes) -> tuple[nn.Module, Tensor, Tensor]:
     """The model, the same on every rank, and this rank's tokens."""
     torch.manual_seed(0)
     model = sizes.model.make()

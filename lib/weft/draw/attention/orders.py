@@ -43,7 +43,7 @@ def orders_svg(
     middle = 92 + high + 68
     figure = Figure(
         2 * PANEL + BETWEEN,
-        middle + 30 + TILE + 44,
+        middle + 12 + TILE * tile_q / max(tile_q, tile_k) + 42,
         f"Loop order and warps of FlashAttention-2 and -1, {T} queries and {S} keys",
         _describe(T, S, tile_q, tile_k, warps, moved, passed),
         largest=(2 * PANEL + BETWEEN) * 1.2,

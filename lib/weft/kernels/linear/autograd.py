@@ -13,31 +13,39 @@ from weft.kernels.attention import NoSecondDerivative, in_rows
 from weft.kernels.code import Pass, recording
 from weft.kernels.linear.channels import added_up, channel_gradients, channel_output
 from weft.kernels.linear.decay import decay
-from weft.kernels.linear.launch import Problem, problem
+from weft.kernels.linear.launch import ChunkProblem, problem
 from weft.kernels.linear.output import output
 from weft.kernels.linear.states import states
 
+Forward = Callable[[ChunkProblem, Tensor | None], tuple[Tensor, Tensor]]
+
+
+def in_passes(x: ChunkProblem, initial: Tensor | None) -> tuple[Tensor, Tensor]:
+    """o [B, T, H, V] and the state after the last token, the states first."""
+    x = prepared(x)
+    each, last = states(x, x.k, x.v, initial)
+    face = output if x.left is None else channel_output
+    return face(x, "output", x.q, x.k, x.v, each), last
+
 
 def differentiable(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, initial: Tensor | None, chunk: int
-) -> tuple[Tensor, Tensor]:
-    """o [B, T, H, V] and the state after the last token [B, H, K, V]."""
-    return Chunked.apply(q, k, v, log_decay, initial, chunk)
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, initial: Tensor | None, chunk: int,
+    forward: Forward = in_passes,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o [B, T, H, V] and the state after the last token; backward is the same for all forwards."""
+    return Chunked.apply(q, k, v, log_decay, initial, chunk, forward)
 
 
 class Chunked(torch.autograd.Function):
     """The passes of a chunked form, and those of its gradients."""
 
     @staticmethod
-    def forward(ctx, q, k, v, log_decay, initial, chunk):
+    def forward(ctx, q, k, v, log_decay, initial, chunk, forward):
         x = problem(q, k, v, log_decay, initial, chunk)
         ctx.save_for_backward(x.q, x.k, x.v, x.g, initial)
         ctx.problem = x._replace(q=None, k=None, v=None, g=None)
         ctx.set_materialize_grads(False)
-        x = prepared(x)
-        each, last = states(x, x.k, x.v, initial)
-        face = output if x.left is None else channel_output
-        return face(x, "output", x.q, x.k, x.v, each), last
+        return forward(x, initial)
 
     @staticmethod
     def backward(ctx, do, dlast):
@@ -49,17 +57,17 @@ class Chunked(torch.autograd.Function):
         if torch.is_grad_enabled():  # somebody means to differentiate again
             once = NoSecondDerivative.apply
             grads = [None if one is None else once(one, q, k, v) for one in grads]
-        return *grads, None
+        return *grads, None, None
 
 
-def prepared(x: Problem) -> Problem:
+def prepared(x: ChunkProblem) -> ChunkProblem:
     """A problem with decays by channel has them added up beforehand."""
     by_channel = x.g is not None and x.g.dim() == x.k.dim()
     return added_up(x) if by_channel else x
 
 
 def backward(
-    x: Problem, initial: Tensor | None, do: Tensor, dlast: Tensor | None, wanted
+    x: ChunkProblem, initial: Tensor | None, do: Tensor, dlast: Tensor | None, wanted
 ) -> tuple[Tensor | None, ...]:
     """The gradients of q, k, v, the decays and the initial state, those that are wanted."""
     dstates, dinitial = states(x, x.q, do, dlast, backwards=True)

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor, float32
 
 from weft.kernels.attention import LOG2E, head, row_pointer
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import (
     GONE,
     channel_left,
@@ -31,14 +31,14 @@ from weft.kernels.linear.tile import (
 )
 
 
-def added_up(x: Problem) -> Problem:
+def added_up(x: ChunkProblem) -> ChunkProblem:
     """The problem, with log2 of what each channel keeps from before its chunk, [B, T, H, K]."""
     x = x._replace(left=x.g.new_empty(x.g.shape, dtype=float32))
     x.launch("left", left_kernel, ("T", "K"), x.sizes.K, 1)
     return x
 
 
-def channel_output(x: Problem, name: str, q: Tensor, k: Tensor, v: Tensor, states: Tensor):
+def channel_output(x: ChunkProblem, name: str, q: Tensor, k: Tensor, v: Tensor, states: Tensor):
     """The "output" o, or "dv" for k, q and do in the places of q, k and v."""
     o = v.new_empty(v.shape)
     x.launch(
@@ -48,7 +48,7 @@ def channel_output(x: Problem, name: str, q: Tensor, k: Tensor, v: Tensor, state
     return o
 
 
-def channel_gradients(x: Problem, do: Tensor, states: Tensor, dstates: Tensor):
+def channel_gradients(x: ChunkProblem, do: Tensor, states: Tensor, dstates: Tensor):
     """The gradients of q, k and the logarithms of the decays, each [B, T, H, K]."""
     dq, dk, dg = (one.new_empty(one.shape) for one in (x.q, x.k, x.g))
     x.launch(

@@ -20,11 +20,11 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention import LOG2E, head, row_pointer
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import GONE, head_left, load_chunk, place, state_tile, times
 
 
-def decay(x: Problem, do: Tensor, states: Tensor, dstates: Tensor) -> Tensor:
+def decay(x: ChunkProblem, do: Tensor, states: Tensor, dstates: Tensor) -> Tensor:
     """The gradient of the logarithms of the decays, [B, T, H]."""
     B, T, H, K, V = x.sizes
     dg = x.g.new_empty(B, T, H)

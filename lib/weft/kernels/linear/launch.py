@@ -16,7 +16,7 @@ from weft.plan.tensors import dtype_of
 LONGEST_CHUNK = 128
 
 
-class Problem(NamedTuple):
+class ChunkProblem(NamedTuple):
     """What one call is about, ready for kernels: q, k, v and the logarithms of the decays."""
 
     q: Tensor
@@ -77,7 +77,7 @@ class Problem(NamedTuple):
         launch(name, kernel, (programs,), **asked, **one.options())
 
 
-def problem(q: Tensor, k: Tensor, v: Tensor, log_decay, initial, chunk: int) -> Problem:
+def problem(q: Tensor, k: Tensor, v: Tensor, log_decay, initial, chunk: int) -> ChunkProblem:
     """Check the arguments of a call, and bring them into the form that kernels take.
 
     On a GPU no decay is looked at, since that would have to wait for it.
@@ -99,7 +99,7 @@ def problem(q: Tensor, k: Tensor, v: Tensor, log_decay, initial, chunk: int) -> 
         log_decay = log_decay.float() if log_decay.dtype == torch.float64 else log_decay
         log_decay = in_rows(log_decay)
     q, k, v = (in_rows(x) for x in (q, k, v))
-    return Problem(q, k, v, log_decay, sizes, check_chunk(chunk), chip(q.device))
+    return ChunkProblem(q, k, v, log_decay, sizes, check_chunk(chunk), chip(q.device))
 
 
 def view(x: Tensor | None) -> View | None:

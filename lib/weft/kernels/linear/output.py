@@ -24,12 +24,12 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention import head
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, state_tile, store_chunk, times
 
 
 def output(
-    x: Problem, name: str, q: Tensor, k: Tensor, v: Tensor, states: Tensor
+    x: ChunkProblem, name: str, q: Tensor, k: Tensor, v: Tensor, states: Tensor
 ) -> Tensor:  # fmt: skip
     """The "output" o [B, T, H, V]; or "dq", "dk", "dv", the tensors in the places listed above."""
     transposed, backwards = name in ("dq", "dk"), name in ("dk", "dv")

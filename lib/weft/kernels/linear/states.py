@@ -24,12 +24,12 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention import head
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import channel_left, head_left, load_chunk, place, state_tile
 
 
 def states(
-    x: Problem, k: Tensor, v: Tensor, initial: Tensor | None, backwards: bool = False
+    x: ChunkProblem, k: Tensor, v: Tensor, initial: Tensor | None, backwards: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The state at the beginning of each chunk [B, H, N, K, V], and after the last [B, H, K, V].
 

@@ -13,7 +13,7 @@ from weft.kernels.code import Pass, recording
 from weft.kernels.linear.delta.gradients import gradients
 from weft.kernels.linear.delta.inverse import inverse
 from weft.kernels.linear.delta.written import flows, inside, written
-from weft.kernels.linear.launch import Problem, problem
+from weft.kernels.linear.launch import ChunkProblem, problem
 from weft.kernels.linear.output import output
 from weft.plan.linear import check, check_per_token
 
@@ -72,7 +72,7 @@ class DeltaRule(torch.autograd.Function):
 
 
 def backward(
-    x: Problem, beta: Tensor, initial: Tensor | None, do: Tensor, dlast: Tensor | None
+    x: ChunkProblem, beta: Tensor, initial: Tensor | None, do: Tensor, dlast: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """The gradients of q, k, v, beta, the decays and the initial state."""
     found = inverse(x, beta)
@@ -92,6 +92,7 @@ def launched(
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     decays: bool = True,
+    chunk: int = 64,
     only: tuple[str, ...] = (),
 ) -> tuple[Pass, ...]:
     """Those for 16 heads of 4096 tokens, or `only` some of them, in no memory at all."""
@@ -101,7 +102,7 @@ def launched(
     for one in given:
         one.requires_grad_()
     with recording(target) as found:
-        o = chunked(*given)
+        o = chunked(*given, chunk=chunk)
         torch.autograd.grad(o, given, torch.empty_like(o))
     listed = {one.name: one for one in found}  # some run in both directions
     return tuple(one for name, one in listed.items() if not only or name in only)

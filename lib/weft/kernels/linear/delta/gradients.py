@@ -20,7 +20,7 @@ from torch import Tensor
 
 from weft.kernels.attention import LOG2E, head, row_pointer
 from weft.kernels.linear.delta.inverse import Solved, load_beta
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import (
     GONE,
     head_left,
@@ -33,7 +33,7 @@ from weft.kernels.linear.tile import (
 
 
 def gradients(
-    x: Problem, beta: Tensor, found: Solved, u: Tensor, du: Tensor, do: Tensor,
+    x: ChunkProblem, beta: Tensor, found: Solved, u: Tensor, du: Tensor, do: Tensor,
     states: Tensor, dstates: Tensor,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of q, k, v, beta and the decays."""
@@ -110,8 +110,8 @@ def dqk_kernel(
         b_own, b_after = tl.exp2(b_left), tl.exp2(total - b_left)
         b_fade = tl.exp2(tl.where(m_seen, b_left[:, None] - b_left[None, :], 0.0))
         b_by_q, b_by_k = b_by_q * b_fade, b_by_k * b_fade
-    b_by_q = tl.where(m_seen, b_by_q, 0.0)
-    b_by_k = tl.where(o_t[:, None] > o_t[None, :], b_by_k, 0.0)
+    b_by_q = tl.where(m_seen, b_by_q, 0.0).to(u.p.dtype.element_ty)
+    b_by_k = tl.where(o_t[:, None] > o_t[None, :], b_by_k, 0.0).to(u.p.dtype.element_ty)
     b_read, b_written = tl.zeros([TILE_T], tl.float32), tl.zeros([TILE_T], tl.float32)
     b_both = tl.zeros([TILE_K], tl.float32)
     for i_k in range(tl.cdiv(K, TILE_K)):
@@ -153,7 +153,7 @@ def dqk_kernel(
             b_k = load_chunk(k, first, rows, i_k, K, TILE_T, TILE_K)
             b_qk = tl.dot(b_q, tl.trans(b_k), b_qk, input_precision="ieee")
             b_kk = tl.dot(b_k, tl.trans(b_k), b_kk, input_precision="ieee")
-        b_pair = b_by_q * b_qk - b_beta[:, None] * b_by_k * b_kk
+        b_pair = b_by_q * b_qk - b_beta[:, None] * (b_by_k * b_kk)
         b_read += tl.sum(b_pair, 1) - tl.sum(b_pair, 0)
         b_dg = tl.cumsum(b_read, 0, reverse=True) + tl.cumsum(b_written, 0) - b_written
         b_dg += tl.sum(b_both, 0) * tl.exp2(total)

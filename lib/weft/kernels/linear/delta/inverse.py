@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.attention import head, padded, row_pointer
-from weft.kernels.linear.launch import Problem, view
+from weft.kernels.linear.launch import ChunkProblem, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, store_chunk, times
 
 
@@ -36,7 +36,7 @@ class Solved(NamedTuple):
     w: Tensor
 
 
-def inverse(x: Problem, beta: Tensor) -> Solved:
+def inverse(x: ChunkProblem, beta: Tensor) -> Solved:
     """T, U and W of all chunks."""
     B, T, H, K, V = x.sizes
     kept = torch.bfloat16 if x.q.dtype == torch.bfloat16 else torch.float32

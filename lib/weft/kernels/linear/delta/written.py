@@ -17,13 +17,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from weft.kernels.attention import WIDEST, head, padded
+from weft.kernels.attention import head, padded
 from weft.kernels.linear.delta.inverse import Solved
-from weft.kernels.linear.launch import Problem, state_view, view
+from weft.kernels.linear.launch import ChunkProblem, state_view, view
 from weft.kernels.linear.tile import head_left, load_chunk, place, state_tile, store_chunk, times
 
+LARGE = 2**14  # bytes of a chunk of K, of which there are six: q, k and w, two of each
 
-def written(x: Problem, found: Solved, initial: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+
+def written(
+    x: ChunkProblem, found: Solved, initial: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """The state before each chunk, what each token writes, and the state after the last.
 
     They are [B, H, N, K, V], [B, T, H, V] in the place of U, and [B, H, K, V].
@@ -39,7 +43,7 @@ def written(x: Problem, found: Solved, initial: Tensor | None) -> tuple[Tensor, 
     return each, found.u, last
 
 
-def inside(x: Problem, do: Tensor) -> Tensor:
+def inside(x: ChunkProblem, do: Tensor) -> Tensor:
     """What flows back into what each token writes from its own chunk, [B, T, H, V] in fp32."""
     _, _, _, K, V = x.sizes
     du = do.new_empty(do.shape, dtype=x.state().dtype)
@@ -49,7 +53,7 @@ def inside(x: Problem, do: Tensor) -> Tensor:
 
 
 def flows(
-    x: Problem, found: Solved, do: Tensor, du: Tensor, dlast: Tensor | None
+    x: ChunkProblem, found: Solved, do: Tensor, du: Tensor, dlast: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the state after each chunk, of U, and of the state before the first chunk.
 
@@ -65,9 +69,13 @@ def flows(
     return each, du, dinitial
 
 
-def wide(x: Problem) -> str:
-    """What is added to the name of a pass in which all of K is in registers, where that is much."""
-    return ", wide" if padded(x.sizes.K) == WIDEST else ""
+def wide(x: ChunkProblem) -> str:
+    """What is added to the name of a pass that has all of K at once, where a chunk of K is large.
+
+    Then its loads go one after the other, for which alone there is shared memory.
+    """
+    large = padded(x.chunk) * padded(x.sizes.K) * x.q.element_size() > LARGE
+    return ", wide" if large else ""
 
 
 @triton.jit
