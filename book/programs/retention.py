@@ -37,7 +37,7 @@ def chunked(q, k, v, decay, S, C):
 
 
 def rotate(x, first=0):
-    """Turn neighbours, as complex numbers, by their position times a speed."""
+    """Turn neighbours, as complex numbers, by position times speed."""
     speeds = 10000 ** -torch.linspace(0, 1, x.shape[-1] // 2)
     angles = torch.arange(first, first + x.shape[-2])[:, None] * speeds
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
@@ -70,7 +70,8 @@ def compare_forms(q, k, v, decay, S):
 
 
 def shift(q, k, v, decay):
-    early, late = (parallel(rotate(q, n), rotate(k, n), v, decay) for n in (0, 1000))
+    early = parallel(rotate(q), rotate(k), v, decay)
+    late = parallel(rotate(q, 1000), rotate(k, 1000), v, decay)
     print("1000 tokens later:", torch.allclose(early, late))
 
 
