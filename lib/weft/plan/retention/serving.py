@@ -24,7 +24,7 @@ class ServedModel:
         amounts(weights=self.weights, state=self.state, token=self.token)
 
     def bytes(self, batch: int, tokens: int, page: int = 1) -> float:
-        """ServedModel for `batch` sequences with so many tokens each; a cache is kept in whole pages."""
+        """Bytes of `batch` sequences with so many tokens each; a cache is kept in whole pages."""
         batch, tokens, page = _counts(batch, tokens, page)
         return self.weights + batch * (self.state + self.token * page * -(-tokens // page))
 
