@@ -1,6 +1,6 @@
 """A recurrence that decides token by token what to forget, three ways; and a window's ring.
 
-    python griffin.py
+python griffin.py
 """
 
 import torch
@@ -44,7 +44,7 @@ def in_chunks(a, u, C):
         ends.append(one_by_one(a[i : i + C], u[i : i + C]))
         reach.append(a[i : i + C].cumprod(0))
     h, states = torch.zeros_like(u[0]), []
-    for end, left in zip(ends, reach):
+    for end, left in zip(ends, reach, strict=True):
         states.append(end + left * h)
         h = states[-1][-1]
     return torch.cat(states)

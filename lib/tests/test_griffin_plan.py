@@ -61,6 +61,10 @@ def test_a_sequence_keeps_what_the_model_keeps():
     assert found.total == sum(x.nbytes for state in kept for x in state)
     assert griffin.sequence_bytes(3, *sizes).window < found.window == 4 * 2 * 4 * 4
     assert griffin.cache_bytes(9, 5, 1, 4, 4) == 9 * 5 * 2 * 4 * 4
+    kinds = GriffinConfig(layers=26).kinds  # of RecurrentGemma 2B
+    found, a_layer = griffin.recurrentgemma(100), 100 * 2 * 256 * 2
+    assert found.window == kinds.count("attention") * a_layer
+    assert found.recurrent == kinds.count("recurrent") * 2560 * 4
 
 
 def test_gates_in_blocks_are_shared_without_a_message():

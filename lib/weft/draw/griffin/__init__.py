@@ -2,7 +2,7 @@
 
 from weft.draw.griffin.blocks import blocks_svg
 from weft.draw.griffin.gate import gate_svg
-from weft.draw.griffin.kept import recurrentgemma, windows_svg
+from weft.draw.griffin.kept import windows_svg
 from weft.draw.griffin.passes import passes_svg
 from weft.draw.griffin.reach import CHANNELS, LENGTHS, reach_svg, scan_share, split
 from weft.draw.griffin.ring import ring_svg
@@ -14,7 +14,6 @@ __all__ = [
     "gate_svg",
     "passes_svg",
     "reach_svg",
-    "recurrentgemma",
     "ring_svg",
     "scan_share",
     "split",

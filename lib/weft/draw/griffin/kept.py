@@ -1,28 +1,21 @@
 """What a sequence keeps in RecurrentGemma 2B, beside a Transformer's cache, over its length."""
 
 from weft.draw.chart import Axis, Chart, Key, line
-from weft.plan.griffin import GriffinState, cache_bytes, sequence_bytes
+from weft.plan.griffin import cache_bytes, recurrentgemma
+from weft.plan.griffin.keeps import LAYERS, SIZES
 from weft.plan.units import binary, length
 
 LENGTHS = tuple(1 << i for i in range(6, 19, 2))
-RECURRENT, ATTENTION, WIDTH, WINDOW = 18, 8, 2560, 2048  # layers, layers, channels, tokens
-G, K = 1, 256  # kv heads and their width
-
-
-def recurrentgemma(T: int) -> GriffinState:
-    """What T tokens leave behind in RecurrentGemma 2B, whose numbers are of two bytes.
-
-    >>> recurrentgemma(2048).window // 2**20
-    16
-    """
-    return sequence_bytes(T, RECURRENT, ATTENTION, WIDTH, G, K, WINDOW)
 
 
 def windows_svg() -> str:
     """Bytes over the length: a cache in all layers, windows in a third of them, states alone."""
+    layers, heads = sum(LAYERS.values()), {name: SIZES[name] for name in ("G", "K")}
     sizes = {
-        "cache in all 26 layers": lambda T: cache_bytes(T, RECURRENT + ATTENTION, G, K),
-        "Griffin: 8 windows, 18 states": lambda T: recurrentgemma(T).total,
+        f"cache in all {layers} layers": lambda T: cache_bytes(T, layers, **heads),
+        f"Griffin: {LAYERS['attention']} windows, {LAYERS['recurrent']} states": lambda T: (
+            recurrentgemma(T).total
+        ),
         "its states and convolutions": lambda T: recurrentgemma(T).total - recurrentgemma(T).window,
     }
     looks = {name: line(i, 2.5 if i == 1 else 2) for i, name in enumerate(sizes)}
@@ -34,7 +27,7 @@ def windows_svg() -> str:
     chart = Chart(
         "What one sequence keeps: RecurrentGemma 2B",
         f"Bytes over tokens from {length(LENGTHS[0])} to {length(LENGTHS[-1])}, both logarithmic. "
-        f"Griffin's rise until the window of {length(WINDOW)} is full: {told}.",
+        f"Griffin's rise until the window of {length(SIZES['window'])} is full: {told}.",
         Axis("tokens", LENGTHS[0], LENGTHS[-1], length, log=True, ticks=LENGTHS),
         Axis("kept by one sequence", min(ends) / 2, 2 * max(ends), binary, log=True,
              ticks=[2.0**i for i in range(18, 35, 4)]),

@@ -2,7 +2,7 @@
 
 from weft.plan.griffin.accepts import check_gates, check_scan
 from weft.plan.griffin.gates import C, blocks_of_rank, gate_parameters, half_life, kept, slope
-from weft.plan.griffin.keeps import GriffinState, cache_bytes, sequence_bytes
+from weft.plan.griffin.keeps import GriffinState, cache_bytes, recurrentgemma, sequence_bytes
 from weft.plan.griffin.scan import AHEAD, LATENCY, least_channels, scan_seconds, scan_work
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "half_life",
     "kept",
     "least_channels",
+    "recurrentgemma",
     "scan_seconds",
     "scan_work",
     "sequence_bytes",

@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 from weft.plan.arguments import sizes, whole
 
+LAYERS = {"recurrent": 18, "attention": 8}  # of RecurrentGemma 2B, in the order 2 to 1
+SIZES = {"width": 2560, "G": 1, "K": 256, "window": 2048}
+
 
 class GriffinState(NamedTuple):
     """Bytes of one sequence: of the recurrences, their convolutions, and the windows."""
@@ -59,3 +62,12 @@ def cache_bytes(T: int, layers: int, G: int, K: int, size: int = 2) -> int:
     T = whole("T", T, least=0)
     layers, G, K, size = sizes(layers=layers, G=G, K=K, size=size)
     return T * layers * 2 * G * K * size
+
+
+def recurrentgemma(T: int) -> GriffinState:
+    """What T tokens leave behind in RecurrentGemma 2B, with its numbers of two bytes.
+
+    >>> recurrentgemma(8192).window // recurrentgemma(8192).recurrent
+    91
+    """
+    return sequence_bytes(T, **LAYERS, **SIZES)
