@@ -51,7 +51,7 @@ def normalize(o, eps):
 def layer(x, weights, S, first=0, C=16, eps=1e-6):
     """RetNet's layer for x [T, width], after `first` tokens."""
     H, K, _ = S.shape
-    q, k, v, gate = (x @ w for w in weights[:4])  # values and gate are wider
+    q, k, v, gate = (x @ w for w in weights[:4])  # v and gate: wider
     q, k, v = (y.unflatten(-1, (H, -1)).transpose(0, 1) for y in (q, k, v))
     q, k = rotate(q, first), rotate(k * K**-0.5, first)
     o, S = chunked(q, k, v, decays(H), S, C)
@@ -76,12 +76,11 @@ def shift(q, k, v, decay):
 
 
 def divide(o):
-    for size in 1.0, 1e-3:
-        for eps in 0, 1e-6:
-            whole = normalize(size * o, eps)
-            change = normalize(size * o / 10, eps) - whole
-            share = change.norm() / whole.norm()
-            print(f"size {size:g}, eps {eps:g}: a tenth changes {share:.3%}")
+    for size, eps in (1, 0), (1, 1e-6), (1e-3, 0), (1e-3, 1e-6):
+        whole = normalize(size * o, eps)
+        change = normalize(size * o / 10, eps) - whole
+        share = change.norm() / whole.norm()
+        print(f"size {size:g}, eps {eps:g}: a tenth changes {share:.3%}")
 
 
 def decode(x, weights, S, prompt):
