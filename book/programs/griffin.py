@@ -12,7 +12,7 @@ T, D = 13, 4  # tokens, channels
 
 
 def rg_lru(x, input_gate, recurrence_gate, a_param):
-    """What is left of a channel's one number of state, and what is written to it."""
+    """What is left of a channel's one number of state, and what is added."""
     log_a = -8 * recurrence_gate * softplus(a_param)
     a, room = log_a.exp(), (-torch.expm1(2 * log_a)).sqrt()  # room: sqrt(1 - a²)
     u = room * input_gate * x
