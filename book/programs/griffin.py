@@ -1,6 +1,6 @@
 """A recurrence that decides token by token what to forget, and the same as a parallel scan.
 
-python griffin.py
+    python griffin.py
 """
 
 import torch
