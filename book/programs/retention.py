@@ -20,14 +20,14 @@ def recurrent(q, k, v, decay, S):
 
 def parallel(q, k, v, decay):
     n = torch.arange(q.shape[1])
-    distance = n[:, None] - n  # of query n from key m
-    D = (decay ** distance.clamp(min=0)).tril()
-    return (q @ k.mT * D) @ v
+    distance = n[:, None] - n  # row: the query's, column: the key's token
+    L = (decay ** distance.clamp(min=0)).tril()
+    return (q @ k.mT * L) @ v
 
 
 def chunked(q, k, v, decay, S, C):
     o = []
-    for Q, K, V in zip(q.split(C, 1), k.split(C, 1), v.split(C, 1), strict=True):
+    for Q, K, V in zip(*(x.split(C, 1) for x in (q, k, v)), strict=True):
         rows = Q.shape[1]  # C, or fewer in the last chunk
         i = torch.arange(rows)[:, None]
         read, write = decay ** (i + 1), decay ** (rows - 1 - i)
@@ -37,7 +37,7 @@ def chunked(q, k, v, decay, S, C):
 
 
 def rotate(x, first=0):
-    """Turn neighbours, as complex numbers, by their position times a speed."""
+    """Turn neighbours, as complex numbers, by position times speed."""
     speeds = 10000 ** -torch.linspace(0, 1, x.shape[-1] // 2)
     angles = torch.arange(first, first + x.shape[-2])[:, None] * speeds
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
@@ -59,43 +59,59 @@ def layer(x, weights, S, first=0, C=16, eps=1e-6):
     return (silu(gate) * o) @ weights[4], S
 
 
+def compare_forms(q, k, v, decay, S):
+    o, last = recurrent(q, k, v, decay, S)
+    same = torch.allclose(o, parallel(q, k, v, decay))
+    print("recurrent as parallel:", same)
+    for C in 1, 16, 200:
+        o_C, S_C = chunked(q, k, v, decay, S, C)
+        same = torch.allclose(o_C, o) and torch.allclose(S_C, last)
+        print(f"recurrent as chunks of {C}:", same)
+
+
+def shift(q, k, v, decay):
+    early = parallel(rotate(q), rotate(k), v, decay)
+    late = parallel(rotate(q, 1000), rotate(k, 1000), v, decay)
+    print("1000 tokens later:", torch.allclose(early, late))
+
+
+def divide(o):
+    for size in 1.0, 1e-3:
+        for eps in 0, 1e-6:
+            whole = normalize(size * o, eps)
+            change = (normalize(size * o / 10, eps) - whole).norm() / whole.norm()
+            print(f"size {size:g}, eps {eps:g}: a tenth changes {change:.3%}")
+
+
+def decode(x, weights, S, prompt):
+    whole, _ = layer(x, weights, S)
+    y, S = layer(x[:prompt], weights, S)
+    parts = [y]
+    for t in range(prompt, len(x)):
+        y, S = layer(x[t : t + 1], weights, S, first=t)
+        parts.append(y)
+    same = torch.allclose(torch.cat(parts), whole)
+    print("prefill, then token by token:", same)
+
+
 def main():
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
-    H, T, K, V = 4, 101, 6, 12
+    half_lives = (f"{log(0.5) / log(x):.0f}" for x in decays(8))
+    print("half-lives:", *half_lives, "tokens")
+    H, T, K, V = 4, 101, 6, 12  # no chunk divides 101
     decay, S = decays(H), torch.zeros(H, K, V)
-    print("half-lives:", *(f"{log(0.5) / log(x):.0f}" for x in decays(8)), "tokens")
     q, k, v = torch.randn(H, T, K), torch.randn(H, T, K), torch.randn(H, T, V)
-    o, last = recurrent(q, k, v, decay, S)
-    print("recurrent as parallel:", torch.allclose(o, parallel(q, k, v, decay)))
-    for C in 1, 16, 200:
-        same = map(torch.allclose, chunked(q, k, v, decay, S, C), (o, last))
-        print(f"recurrent as chunks of {C}:", all(same))
-
-    late = parallel(rotate(q, 1000), rotate(k, 1000), v, decay)
-    print("1000 tokens later:", torch.allclose(late, parallel(rotate(q), rotate(k), v, decay)))
-
+    compare_forms(q, k, v, decay, S)
+    grown = (decays(1).item() ** -torch.arange(400)).half()
+    print("fp16: 1 / decay^t is inf at", grown.isinf().nonzero()[0].item())
+    shift(q, k, v, decay)
+    divide(normalize(parallel(q, k, v, decay), eps=0))
     D = H * K
     widths = (D, D), (D, D), (D, 2 * D), (D, 2 * D), (2 * D, D)
     weights = [torch.randn(a, b) * a**-0.5 for a, b in widths]
-    x = torch.randn(T, D)
-    whole, _ = layer(x, weights, S)
-    y, S = layer(x[:60], weights, S)  # a prompt in chunks, then token by token
-    parts = [y]
-    for t in range(60, T):
-        y, S = layer(x[t : t + 1], weights, S, first=t)
-        parts.append(y)
-    print("prefill, then decode:", torch.allclose(torch.cat(parts), whole))
-
-    for size in 1.0, 1e-3:
-        small = size * o
-        for eps in 0, 1e-6:
-            change = (normalize(small / 10, eps) - normalize(small, eps)).abs().max().item()
-            print(f"outputs times {size:g}, eps {eps:g}: divided by 10 changes {change:.3f}")
-
-    grown = decays(1).half().item() ** -torch.arange(400).float()
-    print("fp16: 1 / decay^t is inf from t =", grown.half().isinf().nonzero()[0].item())
+    decode(torch.randn(T, D), weights, S, prompt=60)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ EXEMPT = {  # layer -> reason -> names
     },
     "ref": {"a line of the formula, on scores that attention made": "ref.attention.softmax"},
     "kernels": {
+        "the kernels of other rules give it functions": "kernels.linear.differentiable:forward",
         "what a compiler gives and is given": "kernels.Compiled kernels.Pass",
         "compiles for seconds: test_compile has what it refuses": "kernels.compile_for",
         "called by autograd alone": "kernels.attention.NoSecondDerivative",

@@ -7,25 +7,36 @@ import sys
 
 SEED = "import torch\ntorch.manual_seed(0)\n"
 HOLDS = """
-from weft.ref.linear import gated as reference
-wide = [x.double() for x in (q * K**-0.5, k, v, g)]
-want, last = reference.recurrent(*wide, final=True)
-torch.testing.assert_close(o.double(), want, atol=1e-4, rtol=1e-4)
-torch.testing.assert_close(state.double(), last, atol=1e-4, rtol=1e-4)
-v.requires_grad_()
-gated(q, k, v, g)[0].sum().backward()
-assert v.grad.isfinite().all()
+from weft.ref.linear import delta as reference
+layer, given = GatedDeltaNet(D=24, H=3, K=8, V=5), []
+kept = rule
+rule = lambda *x: given.extend(x) or kept(*x)
+x = torch.randn(2, 100, 24)
+y = layer(x)
+q, k, v, g, beta = (t.double() for t in given)
+assert q.shape == (2, 100, 3, 8) and v.shape == (2, 100, 3, 5) and g.max() < 0
+for unit in (q, k):
+    torch.testing.assert_close(unit.norm(dim=-1), torch.ones_like(beta), atol=1e-5, rtol=0)
+want = reference.recurrent(q, k, v, beta, g)
+torch.testing.assert_close(kept(*given).double(), want, atol=1e-4, rtol=1e-4)
+later = x.clone()
+later[:, 60:] += 1
+torch.testing.assert_close(layer(later)[:, :60], y[:, :60])
+assert (layer(later)[:, 60] - y[:, 60]).abs().max() > 1e-3
+y.sum().backward()
+assert all(weight.grad.isfinite().all() for weight in layer.parameters())
 print("held")
 """
 
 
-def test_the_recipe_runs_and_is_the_gated_recurrence(root):
+def test_the_recipe_is_a_causal_layer_around_the_gated_delta_rule(root):
     page = (root / "book/linear.md").read_text(encoding="utf-8")
     (recipe,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     assert 10 <= len([line for line in recipe.splitlines() if line.strip()]) <= 30
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SEED + recipe + HOLDS],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        cwd=root / "book/programs",
         capture_output=True,
         text=True,
         timeout=300,

@@ -91,12 +91,12 @@ def test_the_board_shows_what_each_rule_answers():
     from weft.draw.linear.board import RULES, WRITES
 
     shown = words(parse(draw.board_svg()))
-    answers = [word for word in shown if re.match(r"[ab]: ", word)]
+    answers = [word for word in shown if re.match(r"[pr]: ", word)]
     want = []
     for i in range(len(WRITES)):
         for _, rule, decay in RULES:
-            a, b = state_after(rule, WRITES[: i + 1], decay)
-            want += [f"a: {a:.3g}", f"b: {b:.3g}"]
+            p, r = state_after(rule, WRITES[: i + 1], decay)
+            want += [f"p: {p:.4g}", f"r: {r:.4g}"]
     assert answers == want
     assert plan.answers([k for _, k, _ in WRITES], [v for *_, v in WRITES], [(1.0, 0.0)], "delta")[
         2

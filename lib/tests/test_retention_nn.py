@@ -80,6 +80,17 @@ def test_the_model_decodes_what_it_says_at_once():
     torch.testing.assert_close(each.step(tokens[:, 0])[0], said[:, 0])
 
 
+@torch.no_grad()
+def test_half_precision_sums_in_fp32():
+    each, x = layer(scale=30.0), 30 * torch.randn(1, 40, 12).double()
+    wanted, (_, state) = each(x, final=True)
+    assert state.abs().max() > torch.finfo(torch.float16).max
+    for form in FORMS:
+        said, (_, S) = each.half()(x.half(), form, final=True, chunk=16)
+        assert said.dtype == torch.float16 and S.dtype == torch.float32
+        torch.testing.assert_close(said.double(), wanted, rtol=0.02, atol=0.02 * wanted.std())
+
+
 # --- torchscale's formulas, token by token and head by head ---------------------------------------
 
 

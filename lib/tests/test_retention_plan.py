@@ -78,7 +78,7 @@ def test_a_retnet_has_as_many_parameters_as_the_transformer_beside_it():
 
 
 def test_serving_counts_sequences_one_by_one():
-    kept = retention.Kept(weights=100, state=7, token=3)
+    kept = retention.ServedModel(weights=100, state=7, token=3)
     assert kept.bytes(4, 10) == 100 + 4 * (7 + 30)
     assert kept.bytes(4, 10, page=8) == 100 + 4 * (7 + 48)
     assert kept.moved(4, 10) == 100 + 4 * (14 + 30)
@@ -86,7 +86,7 @@ def test_serving_counts_sequences_one_by_one():
         most = kept.most(1000, 10, page)
         assert kept.bytes(most, 10, page) <= 1000 < kept.bytes(most + 1, 10, page)
     assert kept.rate(4, 10, 552) == 8
-    assert kept.most(99, 10) == 0 and retention.Kept(100).most(200, 10) == float("inf")
+    assert kept.most(99, 10) == 0 and retention.ServedModel(100).most(200, 10) == float("inf")
 
 
 def test_a_token_costs_what_its_matmuls_cost():

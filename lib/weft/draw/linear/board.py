@@ -4,22 +4,22 @@ from weft.draw import figure as svg
 from weft.draw.figure import OUTLINE, Figure
 from weft.plan.linear import answers
 
-A, B, BETWEEN = (1.0, 0.0), (0.0, 1.0), (0.6, 0.8)
-WRITES = (("1 under a", A, 1.0), ("4 under b", B, 4.0), ("2 under a", A, 2.0))
-WRITES += (("3 under c", BETWEEN, 3.0),)
+P, R, BETWEEN = (1.0, 0.0), (0.0, 1.0), (0.6, 0.8)
+WRITES = (("1 under p", P, 1.0), ("4 under r", R, 4.0), ("2 under p", P, 2.0))
+WRITES += (("3 under s", BETWEEN, 3.0),)
 DECAY = 0.5
 RULES = (("plain", "plain", 1.0), ("gate, ½", "plain", DECAY), ("delta", "delta", 1.0))
 NAME, CELL, HIGH = 62, 68, 38
 
 
 def board_svg() -> str:
-    """Four writes, and after each what a state answers to a and to b, under three rules.
+    """Four writes, and after each what a state answers to p and to r, under three rules.
 
-    Keys have length 1; a and b are at right angles, c lies between them. An answer that is the
+    Keys have length 1; p and r are at right angles, s lies between them. An answer that is the
     last value written under its key is marked.
     """
     keys, values = [key for _, key, _ in WRITES], [value for _, _, value in WRITES]
-    told = {name: answers(keys, values, (A, B), rule, decay) for name, rule, decay in RULES}
+    told = {name: answers(keys, values, (P, R), rule, decay) for name, rule, decay in RULES}
     figure = Figure.small(
         NAME + len(WRITES) * CELL, 74 + len(RULES) * (HIGH + 8),
         "What a state answers after each write, under three rules", _describe(told), largest=1.4,
@@ -37,14 +37,14 @@ def board_svg() -> str:
             top = 56 + line * (HIGH + 8)
             if not i:
                 figure.words(0, top + HIGH / 2 + 4, name, font_weight="bold")
-            for part, key_asked in enumerate((A, B)):
+            for part, key_asked in enumerate((P, R)):
                 answer = told[name][i][part]
                 exact = key_asked in last and abs(answer - last[key_asked]) < 1e-9
                 look = svg.FORWARD.paint(0.3) if exact else {"fill_opacity": 0.06}
                 box = {"x": NAME + i * CELL, "y": top + part * HIGH / 2, "width": CELL - 6}
                 figure.mark("rect", **box, height=HIGH / 2, **look, **(OUTLINE if exact else {}))
                 figure.words(
-                    NAME + i * CELL + 6, top + part * HIGH / 2 + 14, f"{'ab'[part]}: {answer:.3g}",
+                    NAME + i * CELL + 6, top + part * HIGH / 2 + 14, f"{'pr'[part]}: {answer:.4g}",
                     font_size=11, **({"fill": svg.INK} if exact else {}),
                 )  # fmt: skip
     return str(figure)
@@ -52,8 +52,8 @@ def board_svg() -> str:
 
 def _describe(told) -> str:
     lines = [
-        f"{name}: " + "; ".join(f"a {a:.3g}, b {b:.3g}" for a, b in steps) + "."
+        f"{name}: " + "; ".join(f"p {p:.4g}, r {r:.4g}" for p, r in steps) + "."
         for name, steps in told.items()
     ]
     writes = ", ".join(write for write, _, _ in WRITES)
-    return f"Writes {writes}; c lies between a and b. Answers after each. {' '.join(lines)}"
+    return f"Writes {writes}; s lies between p and r. Answers after each. {' '.join(lines)}"

@@ -2,14 +2,14 @@
 
 from weft.draw.chart import Axis, Chart, Key, line
 from weft.plan.arguments import whole
-from weft.plan.retention import RETNETS, Kept, of_cache, of_states
+from weft.plan.retention import RETNETS, ServedModel, of_cache, of_states
 from weft.plan.units import length, quantity
 
 LENGTHS = tuple(1 << i for i in range(9, 18))
 HEADS, KV_HEADS = 32, (32, 8, 4, 1)  # of the Transformer beside it
 
 
-def beside(model: str = "6.7b", kv: int = 32, state: int = 4) -> dict[str, Kept]:
+def beside(model: str = "6.7b", kv: int = 32, state: int = 4) -> dict[str, ServedModel]:
     """What the two keep: a Transformer with so many kv heads of 32, and the RetNet.
 
     `state` is the bytes of a state's element; weights and cache are in 16 bits.

@@ -77,20 +77,18 @@ class MultiScaleRetention(nn.Module):
         final: bool = False,
         chunk: int = 64,
     ) -> Tensor | tuple[Tensor, State]:
-        """`chunk` counts in the chunked form only."""
+        """`chunk` counts in the chunked form only. Half precision is widened before any sum."""
         compute = getattr(retention, chosen("form", form, FORMS))
         options = {"chunk": chunk} if form == "chunked" else {}
         first, S = initial or (0, None)
-        heads = (p(x_BTD).unflatten(-1, (self.heads, -1)) for p in self._projections())
-        q, k, v = heads  # [B, T, H, K or V]
+        wide = torch.promote_types(x_BTD.dtype, torch.float32)
+        flat = (project(x_BTD).to(wide) for project in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (x.unflatten(-1, (self.heads, -1)) for x in flat)  # [B, T, H, K or V]
         q, k = rotate(q, first), rotate(k * self.scale, first)
         o, S = compute(q, k, pad(v, (0, 1), value=1.0), self.decays, S, True, **options)
         o = self._normalised(o[..., :-1], o[..., -1:], first)
-        y_BTD = self.out_proj(silu(self.g_proj(x_BTD)) * o.flatten(-2))
+        y_BTD = self.out_proj(silu(self.g_proj(x_BTD)) * o.flatten(-2).to(x_BTD.dtype))
         return (y_BTD, (first + x_BTD.shape[1], S)) if final else y_BTD
-
-    def _projections(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-        return self.q_proj, self.k_proj, self.v_proj
 
     def _normalised(self, o_BTHV: Tensor, sums_BTH1: Tensor, first: int) -> Tensor:
         """Divide as the paper does, then to a mean square of 1 in each head: RMSNorm.
@@ -98,12 +96,9 @@ class MultiScaleRetention(nn.Module):
         The divisor has two parts: the root of the row's sum of decays, and the row's sum of
         scores so divided, where it is above 1. No gradient goes through it.
         """
-        wide = torch.promote_types(o_BTHV.dtype, torch.float32)
-        roots = self._decayed(first, o_BTHV).to(wide).sqrt()  # [T, H, 1]
-        o, sums = o_BTHV.to(wide) / roots, sums_BTH1.detach().to(wide) / roots
-        o = o / sums.abs().clamp(min=1)
-        o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + self.eps)
-        return o.to(o_BTHV.dtype)
+        roots = self._decayed(first, o_BTHV).to(o_BTHV.dtype).sqrt()  # [T, H, 1]
+        o = o_BTHV / roots / (sums_BTH1.detach() / roots).abs().clamp(min=1)
+        return o * torch.rsqrt(o.square().mean(-1, keepdim=True) + self.eps)
 
     def _decayed(self, first: int, o_BTHV: Tensor) -> Tensor:
         """1 + decay + ... + decay^n at each position n, [T, H, 1], in float64."""

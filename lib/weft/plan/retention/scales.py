@@ -60,8 +60,12 @@ def lightning(H: int, layer: int = 0, layers: int = 1) -> list[float]:
     """Decays of Lightning Attention as MiniMax and Ling are served: ALiBi's slopes, by depth.
 
     Head h of H, a power of two, has -log decay 2^(-8 (h + 1) / H) in the first layer; it falls in
-    a line over the layers, to a hundred-thousandth of that in the last, which hardly forgets.
+    a line over `layers`, all of the model's, to a hundred-thousandth of that in the last. In
+    MiniMax-01 the last of 80 is full attention, so the slowest Lightning layer is the one before.
     SGLang, lightning_backend.py; Press et al. 2022.
+
+    >>> [round(half_life(decay)) for decay in lightning(64, 78, 80)[::63]]
+    [60, 14007]
 
     >>> [round(half_life(decay), 1) for decay in lightning(8)[::7]]
     [1.4, 177.4]

@@ -9,7 +9,7 @@ from weft.plan.retention.models import RetentionModel
 
 
 @dataclass(frozen=True)
-class Kept:
+class ServedModel:
     """Bytes that a server keeps: `weights`, and of each sequence `state` and, a token, `token`.
 
     A decoding step reads the weights once for all sequences, reads and writes each one's states,
@@ -24,7 +24,7 @@ class Kept:
         amounts(weights=self.weights, state=self.state, token=self.token)
 
     def bytes(self, batch: int, tokens: int, page: int = 1) -> float:
-        """Kept for `batch` sequences with so many tokens each; a cache is kept in whole pages."""
+        """Bytes of `batch` sequences with so many tokens each; a cache is kept in whole pages."""
         batch, tokens, page = _counts(batch, tokens, page)
         return self.weights + batch * (self.state + self.token * page * -(-tokens // page))
 
@@ -45,13 +45,15 @@ class Kept:
         return whole("batch", batch) * amount("bandwidth", bandwidth, above=True) / moved
 
 
-def of_states(model: RetentionModel, size: int = STATE, weight: int = 2) -> Kept:
+def of_states(model: RetentionModel, size: int = STATE, weight: int = 2) -> ServedModel:
     """What a RetNet keeps: states of `size` bytes an element, weights of `weight` bytes each."""
     instance(RetentionModel, model=model)
-    return Kept(whole("weight", weight) * model.params, state=model.state(size))
+    return ServedModel(whole("weight", weight) * model.params, state=model.state(size))
 
 
-def of_cache(model: RetentionModel, share: float = 1.0, size: int = 2, weight: int = 2) -> Kept:
+def of_cache(
+    model: RetentionModel, share: float = 1.0, size: int = 2, weight: int = 2
+) -> ServedModel:
     """What the Transformer beside it keeps; `share` is kv heads over heads.
 
     >>> from weft.plan.retention import RETNETS
@@ -60,7 +62,7 @@ def of_cache(model: RetentionModel, share: float = 1.0, size: int = 2, weight: i
     3.1
     """
     instance(RetentionModel, model=model)
-    return Kept(whole("weight", weight) * model.params, token=model.cache(share, size))
+    return ServedModel(whole("weight", weight) * model.params, token=model.cache(share, size))
 
 
 def _counts(batch: int, tokens: int, page: int) -> tuple[int, int, int]:

@@ -69,7 +69,7 @@ def _step(
     combine: Callable[[Tensor, Tensor], Tensor],
     fresh: bool,
 ) -> None:
-    """Piece after piece of all chunks that come and go; one is taken while the next travels."""
+    """Exchange all chunks piece by piece; one is taken while the next travels."""
     there = {s.chunk: held[s.chunk] for s in (*coming, *going)}
     sums = [s.chunk for s in coming if s.reduce]
     new = {chunk: torch.empty_like(held[chunk]) for chunk in sums} if fresh else {}
@@ -91,7 +91,7 @@ def _exchange(
     new: Mapping[int, Tensor],
     group: dist.ProcessGroup,
 ) -> tuple[list[Tensor], list[dist.Work]]:
-    """Begin to send and to receive, all at once: what will have come, and what to wait for.
+    """Begin to send and receive: what will have come, and what to wait for.
 
     A chunk that is copied is received in place, unless what is there is still being
     sent; one that is combined where it is new, or in a buffer.
@@ -100,8 +100,11 @@ def _exchange(
     came = []
     for send in coming:
         there, apart = held[send.chunk], send.reduce or send.chunk in busy
-        buffer = torch.empty_like(there) if apart and send.chunk not in new else there
-        came.append(new.get(send.chunk, buffer))
+        if send.chunk in new:
+            there = new[send.chunk]
+        elif apart:
+            there = torch.empty_like(there)
+        came.append(there)
     receives = zip(coming, came, strict=True)
     calls = [
         *((dist.irecv, s.chunk, s.source, tensor) for s, tensor in receives),
