@@ -87,7 +87,7 @@ for r in (0.0, 0.01, 0.5, 1.0):
     room = (1 - a_r**2).sqrt()
     print(f"gate {r:4.2f}: a = {a_r:.4f}, room for the input {room:.4f}")
 
-# White noise keeps its variance: a² h² and (1 - a²) x² add up. A constant does not.
+# White noise keeps its variance: a² h² + (1 - a²) x². A constant does not.
 a_one = torch.tensor(0.99, dtype=torch.float64)
 noise = torch.randn(4096, 64, dtype=torch.float64)
 for name, signal in (("noise", noise), ("a constant", torch.ones_like(noise))):
