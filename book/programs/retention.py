@@ -49,7 +49,7 @@ def normalize(o, eps):
 
 
 def layer(x, weights, S, first=0, C=16, eps=1e-6):
-    """RetNet's layer for x [T, width], where `first` tokens went before."""
+    """RetNet's layer for x [T, width], after `first` tokens."""
     H, K, _ = S.shape
     q, k, v, gate = (x @ w for w in weights[:4])  # values and gate are wider
     q, k, v = (y.unflatten(-1, (H, -1)).transpose(0, 1) for y in (q, k, v))
@@ -79,8 +79,9 @@ def divide(o):
     for size in 1.0, 1e-3:
         for eps in 0, 1e-6:
             whole = normalize(size * o, eps)
-            change = (normalize(size * o / 10, eps) - whole).norm() / whole.norm()
-            print(f"size {size:g}, eps {eps:g}: a tenth changes {change:.3%}")
+            change = normalize(size * o / 10, eps) - whole
+            share = change.norm() / whole.norm()
+            print(f"size {size:g}, eps {eps:g}: a tenth changes {share:.3%}")
 
 
 def decode(x, weights, S, prompt):
@@ -97,12 +98,14 @@ def decode(x, weights, S, prompt):
 def main():
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
-    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
+    if torch.cuda.is_available():
+        torch.set_default_device("cuda")
     half_lives = (f"{log(0.5) / log(x):.0f}" for x in decays(8))
     print("half-lives:", *half_lives, "tokens")
     H, T, K, V = 4, 101, 6, 12  # no chunk divides 101
     decay, S = decays(H), torch.zeros(H, K, V)
-    q, k, v = torch.randn(H, T, K), torch.randn(H, T, K), torch.randn(H, T, V)
+    q, k = torch.randn(2, H, T, K)
+    v = torch.randn(H, T, V)
     compare_forms(q, k, v, decay, S)
     grown = (decays(1).item() ** -torch.arange(400)).half()
     print("fp16: 1 / decay^t is inf at", grown.isinf().nonzero()[0].item())

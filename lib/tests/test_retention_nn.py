@@ -178,7 +178,7 @@ def test_the_layer_is_torchscales_at_any_epsilon_and_its_other_forms_without_one
     torch.testing.assert_close(each(x[None])[0], wanted, rtol=1e-5, atol=1e-7)
 
 
-def oracle_model(tokens, w, config):
+def oracle_model(tokens, w, config, form=oracle_parallel, chunk=None):
     """RetNetDecoder for one sequence in float64."""
 
     def norm(name, x):
@@ -194,7 +194,7 @@ def oracle_model(tokens, w, config):
         mine = {name.removeprefix(at + "retention."): y for name, y in w.items()}
         for name, part in {
             "retention_layer_norm": lambda y, m=mine: oracle_retention(
-                y, m, config["decoder_retention_heads"], 1e-6, oracle_parallel
+                y, m, config["decoder_retention_heads"], 1e-6, form, chunk
             ),
             "final_layer_norm": lambda y, a=at: (
                 (gelu(y @ w[a + "ffn.fc1.weight"].T) * (y @ w[a + "ffn.gate.weight"].T))
@@ -230,6 +230,27 @@ def test_a_folder_is_loaded_and_says_what_torchscale_says(tmp_path, fields):
     wanted = oracle_model(tokens[0], saved, config)
     assert wanted.std() > 0.1
     torch.testing.assert_close(load(tmp_path)(tokens)[0].double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_torchscales_chunks_leave_its_table_in_a_fresh_model_and_ours_do_not():
+    """What the chapter says of both: three layers of width 64, 48 tokens in chunks of 16."""
+    wide = {"decoder_embed_dim": 64, "decoder_value_embed_dim": 128, "decoder_ffn_embed_dim": 128}
+    config = FIELDS | wide | {"decoder_retention_heads": 4, "decoder_layers": 3, "vocab_size": 100}
+    each, tokens = model(**config), torch.randint(100, (1, 48))
+    each.embed_tokens.weight.normal_()
+    gaps = []
+    for larger in (1, 6):
+        for name, x in each.named_parameters():
+            if "retention." in name and "_proj" in name:
+                x.mul_(larger)
+        w = each.state_dict()
+        table = oracle_model(tokens[0], w, config)
+        chunks = oracle_model(tokens[0], w, config, oracle_chunks, 16)
+        gaps.append(float((chunks - table).abs().max() / table.std()))
+        for form in FORMS:
+            torch.testing.assert_close(each(tokens, form)[0], table, rtol=0, atol=1e-5)
+    assert 0.01 < gaps[0] < 0.02 and 500 < gaps[0] / gaps[1] < 2000
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path):
