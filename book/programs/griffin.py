@@ -1,6 +1,6 @@
 """A recurrence that decides what to forget, in three ways; and a window's ring.
 
-    python griffin.py
+python griffin.py
 """
 
 import torch
