@@ -1,4 +1,4 @@
-"""A recurrence that decides token by token what to forget, three ways; and a window's ring.
+"""A recurrence that decides what to forget, in three ways; and a window's ring.
 
 python griffin.py
 """
@@ -12,7 +12,7 @@ T, D = 13, 4  # tokens, channels
 
 
 def rg_lru(x, input_gate, recurrence_gate, a_param):
-    """One number of state for each channel: it fades by a, and takes what a leaves room for."""
+    """What is left of a channel's one number of state, and what is added."""
     log_a = -8 * recurrence_gate * softplus(a_param)
     a, room = log_a.exp(), (-torch.expm1(2 * log_a)).sqrt()  # room: sqrt(1 - a²)
     u = room * input_gate * x
@@ -29,7 +29,7 @@ def one_by_one(a, u):
 
 
 def in_doubling_steps(a, u):
-    """After a step of s, each token has taken in what happened at the 2s tokens up to itself."""
+    """After a step of s, each token has taken in the 2s tokens up to itself."""
     a, u, s = a.clone(), u.clone(), 1
     while s < len(u):
         u[s:], a[s:] = u[s:] + a[s:] * u[:-s], a[s:] * a[:-s]
@@ -38,7 +38,7 @@ def in_doubling_steps(a, u):
 
 
 def in_chunks(a, u, C):
-    """All chunks at once from 0; then the states between them; then each corrects its own."""
+    """Chunks from 0; then the states between them; then each corrects its own."""
     ends, reach = [], []
     for i in range(0, len(u), C):
         ends.append(one_by_one(a[i : i + C], u[i : i + C]))
@@ -59,7 +59,7 @@ def local_attention(q, k, v, W):
 
 
 def from_a_ring(q, k, v, W):
-    """The same token by token: t is written into slot t % W, over the key that has fallen out."""
+    """Token by token: t is written into slot t % W, over the key that fell out."""
     keys, values, rows = torch.empty_like(k[:W]), torch.empty_like(v[:W]), []
     for t in range(len(q)):
         keys[t % W], values[t % W] = k[t], v[t]
@@ -74,23 +74,26 @@ a_param = torch.linspace(-6, 0, D, dtype=torch.float64, device=device)
 a, u = rg_lru(x, gates[0], gates[1], a_param)
 h = one_by_one(a, u)
 print("kept after a token, mean of each channel:", [f"{x:.3f}" for x in a.mean(0)])
-for name, other in (("doubling", in_doubling_steps(a, u)), ("chunks of 4", in_chunks(a, u, 4))):
-    print(f"{name}: largest difference below 1e-12: {bool((other - h).abs().max() < 1e-12)}")
-
+others = {"doubling": in_doubling_steps(a, u), "chunks of 4": in_chunks(a, u, 4)}
+for name, other in others.items():
+    same = (other - h).abs().max() < 1e-12
+    print(f"{name}: largest difference below 1e-12: {bool(same)}")
 same = (from_a_ring(x, a, u, 5) - local_attention(x, a, u, 5)).abs().max() < 1e-12
 print(f"a ring of 5 slots: largest difference below 1e-12: {bool(same)}")
 
-# The same gate, open and shut: with a = 1 nothing is forgotten, and nothing written.
+# The same gate, open and shut: with a = 1 nothing is forgotten or written.
 for r in (0.0, 0.01, 0.5, 1.0):
     a_r = torch.exp(torch.tensor(-8 * r) * softplus(torch.tensor(-4.0)))
-    print(f"gate {r:4.2f}: a = {a_r:.4f}, room for the input {(1 - a_r**2).sqrt():.4f}")
+    room = (1 - a_r**2).sqrt()
+    print(f"gate {r:4.2f}: a = {a_r:.4f}, room for the input {room:.4f}")
 
-# White noise keeps its variance, because a² h² and (1 - a²) x² add up; a constant does not.
-noise, a_one = torch.randn(4096, 64, dtype=torch.float64), torch.tensor(0.99, dtype=torch.float64)
+# White noise keeps its variance: a² h² + (1 - a²) x². A constant does not.
+a_one = torch.tensor(0.99, dtype=torch.float64)
+noise = torch.randn(4096, 64, dtype=torch.float64)
 for name, signal in (("noise", noise), ("a constant", torch.ones_like(noise))):
     u = (1 - a_one**2).sqrt() * signal
     h = one_by_one(a_one.expand_as(u), u)
     print(f"{name} of mean square 1 gives {h[1024:].square().mean():.2f}")
 
-# RecurrentGemma 2B: 18 layers of 2,560 channels in fp32; 8 windows of keys and values in bf16.
+# RecurrentGemma 2B: 18 layers of 2,560 channels in fp32; 8 windows in bf16.
 print(f"states {18 * 2560 * 4:,} bytes, windows {8 * 2048 * 2 * 256 * 2:,} bytes")

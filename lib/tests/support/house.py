@@ -57,6 +57,7 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
         "run": "over ranks its state travels as any decay's does, in `run.linear`",
         "bench": "its kernels are those of `linear`, and are measured there",
     },
+    "griffin": {"run": "its blocks over ranks are tensor parallelism, which is another chapter"},
 }
 
 

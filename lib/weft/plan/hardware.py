@@ -119,7 +119,7 @@ CHIPS = MappingProxyType(
             ("a100-40", _AMPERE, 1555, 40, 108, 164, 40, "NVIDIA A100 data sheet, SXM4, 40 GB"),
             ("a100-80", _AMPERE, 2039, 80, 108, 164, 40, "NVIDIA A100 data sheet, SXM4, 80 GB"),
             ("h100", _HOPPER, 3350, 80, 132, 228, 50, "NVIDIA H100 data sheet, SXM5"),
-            ("h200", _HOPPER, 4800, 141, 132, 228, 50, "NVIDIA H200 data sheet, SXM"),
+            ("h200", _HOPPER, 4800, 141, 132, 228, 60, "NVIDIA H200 data sheet, SXM; L2 by CUDA"),
             ("b200", _BLACKWELL, 8000, 180, 148, 228, 126, "NVIDIA HGX B200 data sheet"),
         )
     }

@@ -30,8 +30,8 @@ STEEPEST = 1000.0  # the most that the square root's derivative may be
 class BoundedRoot(torch.autograd.Function):
     """The square root, with a derivative of at most STEEPEST.
 
-    It would be infinite where a gate is shut so far that a rounds to 1, and the gradient of all
-    weights before it with it.
+    It would be infinite where a gate is shut so far that a rounds to 1, and with it
+    the gradient of all weights before.
     """
 
     @staticmethod
