@@ -23,7 +23,7 @@ def scans(
     summary = (
         f"One pass has {quantity(under_way, 'B')} on their way where the memory asks for "
         f"{quantity(at.bandwidth * LATENCY, 'B')}: {quantity(took[0], 's')}, "
-        f"{percent(shares[0], 3)} of the bandwidth. In {chunks} chunks, with a and x read twice, "
+        f"{percent(shares[0], 3)} of the bandwidth. In {chunks} chunks, with a and u read twice, "
         f"{quantity(took[1], 's')}, {percent(shares[1], 3)}. Faster: {better}. Loading {ahead} "
         f"ahead, they meet at {least_channels(at, ahead=ahead):,.0f} channels."
     )
