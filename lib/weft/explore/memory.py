@@ -40,5 +40,7 @@ def fits(
         f", beside a reserve of {binary(RESERVE)} for the CUDA context, NCCL's buffers and "
         "fragmentation, which are not counted."
     )
+    if sequence and t == 1:
+        summary += " Sequence parallelism divides by t, which is 1 here."
     title = f"{model}: one of {d * t:,} devices, d = {d}, t = {t}"
     return stages_svg(shape, d, [device], title, **how), summary
