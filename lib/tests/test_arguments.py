@@ -19,7 +19,8 @@ EXEMPT = {  # layer -> reason -> names
             "plan.arguments. plan.tensors. plan.simulate.check_duration plan.zero.checked_buckets",
         "they compare numbers in tensors: the references that ask them have what they refuse":
             "plan.linear.check plan.linear.check_feature plan.linear.check_pair"
-            " plan.linear.check_per_token plan.linear.check_state plan.griffin.",
+            " plan.linear.check_per_token plan.linear.check_state plan.griffin.check_gates"
+            " plan.griffin.check_scan",
         "how commands are spelled": "plan.processes.Launcher",
         "a mesh names the arguments": "plan.processes.rank_at",
         "what functions give: whoever makes one says what is in it":
@@ -27,6 +28,7 @@ EXEMPT = {  # layer -> reason -> names
             " plan.pipeline.Profile",
         "numbers of either sign, and infinite ones, are what they are about":
             "plan.attention.online:scores plan.attention.online:values"
+            " plan.griffin.half_life:gate plan.griffin.slope:most"
             " plan.linear.answers:asked plan.linear.written:keys plan.linear.written:values"
             " plan.hopper.Played.between:start plan.precision.Format.round:x plan.precision.add"
             " plan.precision.Format.spacing plan.precision.decayed:start"

@@ -67,6 +67,15 @@ def test_a_sequence_keeps_what_the_model_keeps():
     assert found.recurrent == kinds.count("recurrent") * 2560 * 4
 
 
+def test_a_decoding_step_adds_the_longer_of_two_and_what_each_chat_reads():
+    moved, params = 1e7, 3e9
+    read, computed = 2 * params / H200.bandwidth, 2 * params / H200.rate("bf16")
+    for chats in (1, 150, 400):
+        alone = chats * moved / H200.bandwidth
+        found = griffin.decode_seconds(H200, chats, moved, params)
+        assert found == pytest.approx(alone + (read if chats < 206 else chats * computed))
+
+
 def test_gates_in_blocks_are_shared_without_a_message():
     both = sum(p.numel() for _ in range(2) for p in Gate(12, 3).parameters())
     assert griffin.gate_parameters(12, 3) == both

@@ -193,6 +193,11 @@ VALUES = {
         "programs": processes.PROGRAMS["isend"](2), "sends": "buffered", "name": "all_reduce",
         "shards": 2,
     },
+    "plan.griffin.": {
+        "D": 8, "blocks": 4, "t": 2, "gate": 0.5, "a_param": -2.0, "a": 0.5, "most": 10.0,
+        "width": 8, "recurrent": 2, "attention": 1, "window": 4, "taps": 4, "chip": CHIPS["h100"],
+        "ahead": 8, "latency": 1e-6, "chats": 2.0, "moved": 8.0, "params": 64.0, "chunks": 2,
+    },
     "plan.retention.": {
         "decay": 0.5, "format": "bf16", "layer": 1, "layers": 2, "shortest": 32, "longest": 512,
         "page": 16, "C": 64, "model": retention.RETNETS["1.3b"], "state": 4.0, "weight": 2,

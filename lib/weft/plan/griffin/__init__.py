@@ -2,7 +2,13 @@
 
 from weft.plan.griffin.accepts import check_gates, check_scan
 from weft.plan.griffin.gates import C, blocks_of_rank, gate_parameters, half_life, kept, slope
-from weft.plan.griffin.keeps import GriffinState, cache_bytes, recurrentgemma, sequence_bytes
+from weft.plan.griffin.keeps import (
+    GriffinState,
+    cache_bytes,
+    decode_seconds,
+    recurrentgemma,
+    sequence_bytes,
+)
 from weft.plan.griffin.scan import AHEAD, LATENCY, least_channels, scan_seconds, scan_work
 
 __all__ = [
@@ -14,6 +20,7 @@ __all__ = [
     "cache_bytes",
     "check_gates",
     "check_scan",
+    "decode_seconds",
     "gate_parameters",
     "half_life",
     "kept",

@@ -2,7 +2,7 @@
 
 import math
 
-from weft.plan.arguments import amount, number, sizes
+from weft.plan.arguments import amount, number, positive, sizes
 
 C = 8.0  # "c" of De et al. 2024: a = exp(-C r softplus(p))
 
@@ -27,10 +27,10 @@ def half_life(gate: float, a_param: float) -> float:
     return math.log(2) / rate if rate else math.inf
 
 
-def slope(a: float, most: float = math.inf) -> float:
-    """d sqrt(1 - a^2) / d log a = -a^2 / sqrt(1 - a^2), with the root's own slope at most `most`.
+def slope(a: float, most: float | None = None) -> float:
+    """d sqrt(1 - a^2) / d log a = -a^2 / sqrt(1 - a^2); the root's own slope is at most `most`.
 
-    It has no bound as a nears 1, where the gate is shut and nothing is forgotten.
+    Without `most` it has no bound as a nears 1, where the gate is shut and nothing is forgotten.
 
     >>> round(slope(0.6), 2), round(slope(0.9999999)), round(slope(0.9999999999, most=1000))
     (-0.45, -2236, -2000)
@@ -40,7 +40,9 @@ def slope(a: float, most: float = math.inf) -> float:
         raise ValueError(f"a is {a}, must be at most 1")
     inside = -math.expm1(2 * math.log(a)) if a else 1.0
     root = 1 / (2 * math.sqrt(inside)) if inside else math.inf
-    return -2 * a * a * min(root, amount("most", most) if most < math.inf else math.inf)
+    if most is not None:
+        root = min(root, *positive(most=most))
+    return -2 * a * a * root
 
 
 def gate_parameters(width: int, blocks: int) -> int:

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from weft.plan.arguments import sizes, whole
+from weft.plan.arguments import instance, positive, sizes, whole
+from weft.plan.hardware import Chip
 
 LAYERS = {"recurrent": 18, "attention": 8}  # of RecurrentGemma 2B, in the order 2 to 1
 SIZES = {"width": 2560, "G": 1, "K": 256, "window": 2048}
@@ -71,3 +72,22 @@ def recurrentgemma(T: int) -> GriffinState:
     91
     """
     return sequence_bytes(T, **LAYERS, **SIZES)
+
+
+def decode_seconds(chip: Chip, chats: float, moved: float, params: float) -> float:
+    """Seconds of a decoding step in bf16: the weights' matmuls, then what each chat reads alone.
+
+    The matmuls read 2 bytes a parameter once, or compute 2 FLOPs for it and each chat, whichever
+    is longer; after them `moved` bytes a chat are read and written. A kernel follows the other,
+    so the times add up.
+
+    >>> from weft.plan.hardware import CHIPS
+    >>> h200 = CHIPS["h200"]
+    >>> few, many = (decode_seconds(h200, n, 0.0001, 1e9) for n in (1, 1000))
+    >>> round(few * h200.bandwidth / 2e9, 6), round(many * h200.rate("bf16") / 2e12, 6)
+    (1.0, 1.0)
+    """
+    instance(Chip, chip=chip)
+    chats, moved, params = positive(chats=chats, moved=moved, params=params)
+    matmuls = max(2 * params / chip.bandwidth, 2 * params * chats / chip.rate("bf16"))
+    return matmuls + chats * moved / chip.bandwidth

@@ -6,7 +6,7 @@ and x loaded before the first is used, so few channels keep few bytes on the way
 time, `chunks` threads share a channel, and a and x are read twice.
 """
 
-from weft.plan.arguments import amount, sizes
+from weft.plan.arguments import amount, instance, sizes
 from weft.plan.gpu import reached
 from weft.plan.hardware import Chip
 from weft.plan.roofline import Work
@@ -63,6 +63,7 @@ def least_channels(
     >>> round(least_channels(CHIPS["h200"]))
     9000
     """
+    instance(Chip, chip=chip)
     size, ahead = sizes(size=size, ahead=ahead)
     latency = amount("latency", latency, above=True)
     return 3 / 5 * chip.bandwidth * latency / (ahead * 2 * size)
