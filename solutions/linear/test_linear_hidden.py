@@ -23,7 +23,7 @@ def needs(*modules):
     0.5,
     after="test_hybrid",
     read="A design problem, worked",
-    hint="try states that are larger than the cache, a prompt of 0, drafts, and no room for one",
+    hint="try states that are larger than the cache, one token each, drafts, and no room for one",
     seconds=30,
 )
 @given(
@@ -35,7 +35,7 @@ def needs(*modules):
     G=FEW,
     D=WIDTH,
     sequences=FEW,
-    prompt=st.integers(0, 40),
+    prompt=st.integers(1, 40),
     own=st.integers(0, 40),
     drafts=st.integers(0, 3),
     data=st.data(),
@@ -62,7 +62,7 @@ def test_hybrid_any(
     read="Three forms of one recurrence",
     hint="try documents that end where a chunk does, chunks longer than T, and closed gates",
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     K=WIDTH,
@@ -85,7 +85,7 @@ def test_packed_any(answers, probe, lengths, K, V, C, strong, seed):
     read="Replacing: the delta rule",
     hint="try chunks of one token, a last chunk of one, and gates that close in one channel",
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     T=st.integers(1, 24), K=WIDTH, V=WIDTH, C=st.integers(1, 17), strong=st.booleans(), seed=SEED
 )
@@ -126,7 +126,7 @@ def test_both_ways_any(answers, probe, dice):
     read="Decoding: a state beside a cache",
     hint="try sequences without a token, without a draft, and widths of 1",
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     N=st.integers(1, 5),
     B=FEW,
