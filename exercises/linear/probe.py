@@ -5,10 +5,11 @@ from itertools import accumulate
 from math import ceil
 from pathlib import Path
 
-from weft.grade import at_most, expect_each
+from weft.grade import WrongAnswer, at_most, expect_each
 
 RANKS = Path(__file__).with_name("ranks.py")
 NUMBER = 8  # bytes: what ranks send is float64
+GIVEN = "what was given"
 
 
 def warm() -> None:
@@ -113,7 +114,7 @@ def packed(answers, lengths, K, V, C, strong=False, seed=0) -> dict:
     found = wrong("o", got[0], torch.stack(right)) or wrong("S", got[1], S)
     for name, tensor in x.items():
         if not torch.equal(tensor, before[name]):
-            found = found or (name, "as it was given", "another one: it was written to")
+            found = found or (GIVEN, f"{name} as it was", "others: it was written to")
     return report | {"wrong": found}
 
 
@@ -178,12 +179,15 @@ def replay(answers, settled, count, N, K, V, TILE_V, seed=0) -> dict:
 # --- in the grader's process ----------------------------------------------------------------------
 
 
-def check(case: str, report: dict) -> None:
-    """Fail with the first thing that is wrong, expected beside got."""
+def check(case: str, report: dict, **hints: str) -> None:
+    """Fail with the first thing that is wrong, expected beside got; `hints` are by tensor."""
     if report["wrong"] is not None:
         name, *both = report["wrong"]
         expected, got = (f"{x:.9g}" if isinstance(x, float) else x for x in both)
-        raise AssertionError(f"{case}: {name}: expected {expected}, got {got}")
+        hint = hints.get(name.partition("[")[0])
+        if name == GIVEN:
+            hint = "make a tensor of your own before you change one in place"
+        raise WrongAnswer(f"{case}: {name}: expected {expected}, got {got}", hint)
 
 
 def check_moved(case: str, report: dict, settled: list, count: list, N: int, programs: int) -> None:
@@ -234,11 +238,15 @@ def told(case) -> str:
     return f"both_ways on {many} with {lengths} tokens, {K=}, {V=}"
 
 
+ALONE = "both S and R hold the token's own write; R fades by the gate of the query, not of the key"
+
+
 def check_result(case, ranks) -> None:
     """Fail with the first rank on which something is not as in a single process."""
     for r, measured in enumerate(ranks):
         if measured["wrong"]:
-            raise AssertionError(f"{told(case)}: rank {r}: {measured['wrong']}")
+            hint = ALONE if len(ranks) == 1 else None
+            raise WrongAnswer(f"{told(case)}: rank {r}: {measured['wrong']}", hint)
 
 
 def check_sent(case, ranks) -> None:

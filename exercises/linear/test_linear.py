@@ -21,7 +21,21 @@ def needs(*modules):
 # --- a hybrid on a server -------------------------------------------------------------------------
 
 GB = 10**9
-SHAPES = [  # layers, room, step, H, K, V, G, D, sequences, prompt, own, drafts
+ARGUMENTS = (
+    "layers",
+    "room",
+    "step",
+    "H",
+    "K",
+    "V",
+    "G",
+    "D",
+    "sequences",
+    "prompt",
+    "own",
+    "drafts",
+)
+SHAPES = [
     (1, 8, 8, 1, 1, 1, 1, 1, 1, 1, 0, 0),
     (1, 7, 8, 1, 1, 1, 1, 1, 1, 1, 0, 0),
     (2, 10**6, 10**6, 1, 2, 1, 1, 2, 3, 5, 2, 0),
@@ -43,7 +57,8 @@ SHAPES = [  # layers, room, step, H, K, V, G, D, sequences, prompt, own, drafts
 
 def served(answers, probe, shape):
     """The case's name, the answer, what is kept and moved with its `every`, and with every one."""
-    case, got = f"hybrid{shape}", answers.hybrid(*shape)
+    named = ", ".join(f"{name}={value}" for name, value in zip(ARGUMENTS, shape, strict=True))
+    case, got = f"hybrid({named})", answers.hybrid(*shape)
     layers, room, step, *of = shape
     found = probe.served(layers, *of)
     fit = {every: both for every, both in found.items() if both[0] <= room and both[1] <= step}
@@ -128,8 +143,8 @@ def ran(answers, function, case, strong=False):
     names = {"packed": ("lengths", "K", "V", "C"), "kda": ("T", "K", "V", "C")}[function]
     shown = ", ".join(f"{name}={of}" for name, of in zip(names, case, strict=True))
     if len(shown) > 150:
-        lengths, *wide = case
-        shown = f"{sum(lengths)} tokens in {len(lengths)} documents, K, V, C={wide}"
+        many = f"{sum(case[0])} tokens in {len(case[0])} documents"
+        shown = f"{many}, {shown.partition('], ')[2]}"
     gates = ", gates that close" * strong
     return f"{function}: {shown}{gates}", getattr(answers.probe, function)(*case, strong)
 
@@ -138,14 +153,15 @@ def ran(answers, function, case, strong=False):
     1,
     seconds=60,
     read=FORMS,
-    hint="in a chunk only queries of the document that runs in read the state, only pairs of one"
-    " document have a score, and only the last one's tokens stay in the state",
+    hint="only queries of the document that runs on into a chunk read the state before it, and only"
+    " two tokens of one document have a score",
 )
 def test_packed(answers, probe):
     """Packed: outputs and the last state, wherever documents end."""
     needs("torch")
+    after = "what the last document has written stays, each token's faded by the gates after it"
     for case in DOCUMENTS:
-        probe.check(*ran(answers, "packed", case))
+        probe.check(*ran(answers, "packed", case), S=after)
 
 
 @pytest.mark.points(
@@ -332,8 +348,9 @@ def chip(points, hint, **more):
 def test_replay(answers, probe):
     """Kernel: one sequence, its outputs for drafts, and the state after what is settled."""
     needs("torch", "triton")
+    between = "store S after the settled tokens, and then let the drafts change it in the program"
     for settled, count in ((0, 1), (1, 1), (1, 2), (0, 3), (2, 4), (4, 4)):
-        probe.check(*decoded(answers, ([settled], [count], count, 4, 4, 4)))
+        probe.check(*decoded(answers, ([settled], [count], count, 4, 4, 4)), S=between)
 
 
 SERVED = [  # settled, count, N, K, V, TILE_V

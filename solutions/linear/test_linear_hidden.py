@@ -51,7 +51,8 @@ def test_hybrid_any(
     fit = [e for e, (kept, moved) in found.items() if kept <= room and moved <= step]
     right = (fit[0], *found[fit[0]]) if fit else None
     got = answers.hybrid(layers, room, step, *of)
-    case = f"hybrid{(layers, room, step, *of)}"
+    case = f"hybrid({layers=}, {room=}, {step=}, {H=}, {K=}, {V=}, {G=}, {D=}, {sequences=}, "
+    case += f"{prompt=}, {own=}, {drafts=})"
     expect(case, tuple(got) if isinstance(got, list) else got, right)
 
 
