@@ -80,9 +80,10 @@ def _checked(T: int, window: int, dilation: int, globals: int) -> tuple[int, int
 
 
 def check_longformer(
-    q: Any, k: Any, v: Any, window: int, dilation: int, scale: Any, global_mask: Any, *others: Any
-) -> tuple[Sizes, int, int]:
-    """Sizes, window and dilation, or what is wrong; `others` are global_q, global_k and global_v.
+    q: Any, k: Any, v: Any, window: int, dilation: int = 1, scale: Any = None,
+    global_mask: Any = None, global_q: Any = None, global_k: Any = None, global_v: Any = None,
+) -> tuple[Sizes, int, int]:  # fmt: skip
+    """Sizes, window and dilation, or what is wrong, for weft.ref.sparse and the kernels.
 
     As many keys as queries, in windows of at least 0 keys on a side; a mask [B, T] in bool; what
     is given for global tokens is shaped like what it replaces. ValueError names the argument.
@@ -91,7 +92,7 @@ def check_longformer(
     window, (dilation,) = whole("window", window, 0), sizes(dilation=dilation)
     if found.S != found.T:
         raise ValueError(f"k has {found.S} keys, must have q's {found.T}")
-    for name, ours, other in zip("qkv", others, (q, k, v), strict=True):
+    for name, ours, other in (("q", global_q, q), ("k", global_k, k), ("v", global_v, v)):
         if ours is not None:
             alike = {"dtypes": (dtype_of(other),), "beside": (name, other)}
             tensor(f"global_{name}", ours, f"that of {name}", other.shape, **alike)

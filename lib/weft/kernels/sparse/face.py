@@ -98,19 +98,24 @@ def global_rows(
     return torch.where(chosen[:, :, None, None], placed, o)
 
 
-def passes(
+def passes(target: str, **kind) -> tuple[Pass, ...]:
+    """The kernels of the forward and the backward pass, as they are launched on a chip."""
+    return launched(target, **kind)
+
+
+def launched(
     target: str,
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     window: int = 1023,
-    causal: bool = True,
+    only: tuple[str, ...] = (),
 ) -> tuple[Pass, ...]:
-    """What a window of a sequence of 4096 tokens in 16 heads launches on a chip."""
+    """Those for a causal window of 4096 tokens in 16 heads, or `only` some, in no memory at all."""
     q, k, v = (
         torch.empty(2, 4096, 16, width, dtype=dtype, device="meta", requires_grad=True)
         for _ in range(3)
     )
     with recording(target) as found:
-        o = longformer(q, k, v, window, causal=causal)
+        o = longformer(q, k, v, window, causal=True)
         torch.autograd.grad(o, (q, k, v), torch.empty_like(o))
-    return tuple(found)
+    return tuple(one for one in found if not only or one.name in only)

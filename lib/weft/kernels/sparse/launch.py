@@ -5,11 +5,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from weft.kernels.attention import NoSecondDerivative, Problem, by_rows, view
+from weft.kernels.attention import KernelTile, NoSecondDerivative, Problem, by_rows, padded, view
 from weft.kernels.sparse.backward import dkdv_kernel, dq_kernel
 from weft.kernels.sparse.forward import forward_kernel
 from weft.kernels.sparse.lists import TileList, TileLists
 from weft.kernels.sparse.rule import LayoutView, ListView, WindowView
+
+TILES = {  # chip and widest head of dK and dV, where dense attention's tile would spill
+    ("sm_90", 128): KernelTile(32, 128, 32, 8, 3),
+    ("sm_90", 256): KernelTile(16, 64, 16, 8, 2),
+    ("sm_100", 256): KernelTile(32, 64, 32, 8, 3, 255),
+}
 
 
 class Sight(NamedTuple):
@@ -70,13 +76,20 @@ def gradients(
         given = sight.given(sight.lists.rows) | rows | {"dq": view(dq_BTHK)}
         x.launch("dq", dq_kernel, x.programs("q", tile), tile, **given)
     if wanted[1] or wanted[2]:
-        tile = x.tile("dkdv")
+        tile = dkdv_tile(x)
         dk_BSGK, dv_BSGV = (
             torch.empty_like(one, memory_format=torch.contiguous_format) for one in (x.k, x.v)
         )
         given = sight.given(sight.lists.columns) | rows | {"dk": view(dk_BSGK), "dv": view(dv_BSGV)}
         x.launch("dkdv", dkdv_kernel, x.programs("k", tile), tile, **given)
     return dq_BTHK, dk_BSGK, dv_BSGV
+
+
+def dkdv_tile(x: Problem) -> KernelTile:
+    """Dense attention's, but where a list needs registers that it does not."""
+    width = max(padded(x.sizes.K), padded(x.sizes.V))
+    half = x.q.element_size() == 2
+    return TILES.get((x.target, width), x.tile("dkdv")) if half else x.tile("dkdv")
 
 
 def attend(x: Problem, sight: Sight) -> Tensor:
