@@ -166,7 +166,7 @@ def test_packed_operations(answers, probe):
 
 # --- a ring ---------------------------------------------------------------------------------------
 
-GRADED_EXTEND = [320], 16, 8, 8, 0.25, 40  # pieces, W, K, V, slope, first
+GRADED_EXTEND = [320], 16, 4, 4, 0.25, 40  # pieces, W, K, V, slope, first
 
 
 def ran_extend(answers, pieces, W, K, V, slope, first=0, **more):
@@ -190,7 +190,7 @@ def test_extend(answers, probe):
     seconds=60,
     after="test_extend",
     read=RING,
-    hint="which position a slot holds depends on `first`; a piece's queries need what it overwrites",
+    hint="which position a slot has depends on `first`; queries need what their piece writes over",
 )
 def test_extend_pieces(answers, probe):
     """Extend: piece after piece, then token by token."""
@@ -289,7 +289,7 @@ def ran_back(answers, B, T, D, BLOCK, begins=(), **more):
     tier="chip",
     seconds=60,
     read=SCAN,
-    hint="from the last token to the first: what flows into h_t is dh_t, and a_{t+1} times the next",
+    hint="from the last token on: into h_t flow dh_t, and what flows into h_{t+1}, times a_{t+1}",
 )
 def test_scan_back(answers, probe):
     """Kernel: the gradients of one document, with what flows in at both ends."""

@@ -26,7 +26,7 @@ class TestGriffin(Exercises):
         assert f"with {len(lengths)} chats of {lengths[0]} tokens in {seconds * 1e3:.0f} ms" in told
         T, D, *_ = visible.GRADED_PACKED
         assert f"T = {T} and D = {D}, there are 350 operations and 128 KiB" in self.told("packed")
-        (T,), W, K, V, *_ = visible.GRADED_EXTEND
+        (T,), W, K, *_ = visible.GRADED_EXTEND
         graded = f"T = {T}, W = {W} and K = V = {K}, there are 1,200 operations"
         assert graded in self.told("extend") and "384 KiB" in self.told("extend")
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections import Counter
 from math import ceil
 from pathlib import Path
 
@@ -315,7 +316,9 @@ def told_window(chip: dict, model: dict, lengths: list, window: int) -> tuple[in
     sizes = {"G": model["kv_heads"], "K": model["head"], "window": window}
     sizes |= {"width": model["width"], "taps": model["taps"]}
     kept = len(lengths) * sequence_bytes(window, **layers, **sizes).total
-    chats = [sequence_bytes(length, **layers, **sizes) for length in lengths]
-    moved = sum(chat.total + chat.recurrent for chat in chats)
+    moved = 0
+    for length, chats in Counter(lengths).items():
+        chat = sequence_bytes(length, **layers, **sizes)
+        moved += chats * (chat.total + chat.recurrent)
     weights = max(2 / chip["bandwidth"], 2 * len(lengths) / chip["rate"]) * model["params"]
     return kept, weights + moved / chip["bandwidth"]

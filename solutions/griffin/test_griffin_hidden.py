@@ -53,7 +53,7 @@ def test_widest_any(answers, probe, lengths, roomy, fast, rate, aim, **model):
     read="Why these two lines",
     hint="try T of 1 and one above a power of two, and documents of one token",
 )
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     T=st.integers(1, 70),
     D=st.integers(1, 9),
@@ -76,7 +76,7 @@ def test_packed_any(answers, probe, T, D, begins, carried, seed):
     read="The window and its ring",
     hint="try a window of 1, pieces one longer than the window, and a ring that is half full",
 )
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     pieces=st.lists(st.integers(1, 14), min_size=1, max_size=4),
     W=st.integers(1, 9),
