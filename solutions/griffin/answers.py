@@ -65,16 +65,16 @@ def widest(
 def packed(x, log_a, begins, initial=None):
     """The states of the RG-LRU over packed documents, [T, D], in few operations.
 
-    x [T, D] is what the input gates let through, log_a [T, D] the logarithm of each decay: 0 where
-    a gate is shut, -1e-12 or -1e4 elsewhere. begins [T] is True at the first token of a document.
-    That has no past, and enters unscaled, whatever its decay; elsewhere
+    x [T, D] is what the input gates let through, log_a [T, D] the logarithms of the decays, from 0,
+    where a gate is shut, by way of -1e-12 down to -1e4. begins [T] is True at the first token of a
+    document. That has no past, and enters unscaled, whatever its decay; elsewhere
 
         h_t = a_t h_{t-1} + sqrt(1 - a_t^2) x_t.
 
     `initial` [D] is the state before token 0, whose document then began earlier, unless begins[0]
-    says otherwise; without it a document begins at token 0. All are float32 but begins, bool. Each
-    number of a state has to be right to 1e-4 of the sum of what is in it, all taken positive: what
-    each token has written, as far as it has faded since.
+    says otherwise; without it a document begins at token 0. All are float32, as is what you return,
+    but begins, bool. Each number of a state has to be right to 1e-4 of the sum of what is in it,
+    all taken positive: what each token has written, as far as it is still there.
 
     In the graded run, T = 512 and D = 4, there are 350 operations and 128 KiB for what they make.
     An operation is what a GPU would launch a kernel for; views, such as slices, are none.
@@ -106,7 +106,7 @@ def extend(q, k, v, keys, values, first: int, slope: float):
     own among them, with the scores q k / sqrt(K) - slope (p - position of the key).
 
     Write into the ring what the next piece needs, every token into its slot. T may be 1, as in
-    decoding, or longer than W, as in a prompt. float32.
+    decoding, or longer than W, as in a prompt. All is float32.
 
     In the graded run, T = 320, W = 16 and K = V = 4, there are 1,200 operations, counted as in
     `packed`, and 384 KiB for what they make.
