@@ -49,11 +49,10 @@ class Wire:
         said = self.answers.meet(sent=self.sent, came=self.came)
         for a, one in enumerate(said):
             for b, other in enumerate(said):
-                if one["sent"][b] > other["came"][a]:
-                    raise Told(
-                        f"{self.answers.diary.now['case']}: rank {a} sends rank {b} "
-                        f"{one['sent'][b]} messages, which receives {other['came'][a]} of them"
-                    )
+                if (gone := one["sent"][b]) > (came := other["came"][a]):
+                    case = self.answers.diary.now["case"]
+                    messages = f"{gone} message{'' if gone == 1 else 's'}"
+                    raise Told(f"{case}: rank {a} sends rank {b} {messages}, which receives {came}")
         for work, _ in self.pending:
             work.wait()
 
