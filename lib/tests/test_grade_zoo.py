@@ -17,7 +17,9 @@ LACKS = {
         ["attention", "decode", "gpu", "hopper", "pipeline", "roofline", "zero"],
         COPIES,
     ),
-    "library's own": dict.fromkeys(["attention", "decode", "offload", "precision", "zero"], CLOSED),
+    "library's own": dict.fromkeys(
+        ["attention", "decode", "offload", "precision", "retention", "zero"], CLOSED
+    ),
     "out of sight": {"pipeline": METERED, "processes": METERED},
     "gives up": dict.fromkeys(
         ["attention", "collectives", "decode", "offload", "precision"], FOUND

@@ -127,8 +127,8 @@ def turning(q, k, v, decay, speeds, S, chunk: int):
     same for the last token of this call.
 
     q, k [H, T, K], v [H, T, V], decay [H, 1, 1], speeds [K / 2] and S [H, K, V] are float64, and so
-    is what you return. Go through the tokens in chunks of `chunk`, the last one shorter, so that no table is
-    larger than chunk by chunk. S belongs to others too: leave it as it is.
+    is what you return. Go through the tokens in chunks of `chunk`, the last one shorter, so that no
+    table is larger than chunk by chunk. S belongs to others too: leave it as it is.
 
     In the graded run, H = 1, T = 256, K = V = 64 and chunks of 32, what operations make may take
     1.5 MiB at once, and all that they write, in new tensors or in place, may be 12 MiB.
@@ -160,14 +160,15 @@ def _turned(x, angles):
 def backward(q, k, v, do, d_last, decay, S, chunk: int):
     """The gradients of chunked retention: (dq, dk, dv, dS, d_log).
 
-    q, k [H, T, K], v [H, T, V], decay [H, 1, 1] and the state S [H, K, V] before the first token
-    are what the forward pass had, as at the top, without a rotation; do [H, T, V] is the gradient of its outputs
-    and d_last [H, K, V] that of the state after the last token. dS is the gradient of S, and d_log
-    [H] that of the natural logarithms of the decays, for a RetNet that learns them.
+    The forward pass was as at the top, without a rotation: q, k [H, T, K], v [H, T, V], decay
+    [H, 1, 1] and the state S [H, K, V] before the first token gave o [H, T, V] and the state after
+    the last. do [H, T, V] is the gradient of o, d_last [H, K, V] that of the last state. dS is the
+    gradient of S, and d_log [H] that of the natural logarithms of the decays, for a RetNet that
+    learns them.
 
-    All are float64. Go through the tokens in chunks of `chunk`, the last one
-    shorter. In the graded run, H = 2, T = 256, K = V = 8 and chunks of 32, what operations make
-    may take 512 KiB at once, the gradients that you return included.
+    All are float64. Go through the tokens in chunks of `chunk`, the last one shorter. In the graded
+    run, H = 2, T = 256, K = V = 8 and chunks of 32, what operations make may take 512 KiB at once,
+    the gradients that you return included.
     """
     # BEGIN SOLUTION
     T = q.shape[1]
@@ -215,10 +216,10 @@ def step(
     k [rows, H, K] and of v and o [rows, H, V]: one in plain decoding, some where others have
     guessed ahead, and none where a place in the batch is empty. states [slots, H, K, V] holds the
     states of many sequences, in any order; that of n lies in slot slots[n], and is replaced by the
-    state after its tokens. Where fresh[n] is 1 the sequence begins: its state is zeros, and what lies in
-    its slot is another's, anything, NaN too. log [H] has the natural logs of the decays. Numbers
-    are float32 and lie element after element; slots [N], begin [N + 1] and fresh [N] are int32. K,
-    V and BLOCK are powers of two. Do not write a decorator: the grader adds triton.jit.
+    state after its tokens. Where fresh[n] is 1 the sequence begins: its state is zeros, and what
+    lies in its slot is another's, anything, NaN too. log [H] has the natural logs of the decays.
+    Numbers are float32 and lie element after element; slots [N], begin [N + 1] and fresh [N] are
+    int32. K, V and BLOCK are powers of two. Do not write a decorator: the grader adds triton.jit.
 
     Load each element of q and k once in each of the V // BLOCK programs that need it, each of v
     once; load each state once, but none for a fresh sequence, and store it once; store o once. A

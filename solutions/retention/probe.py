@@ -15,8 +15,9 @@ def warm() -> None:
     if importlib.util.find_spec("torch") is None:
         return
     import torch
+    import torch.fx.experimental.symbolic_shapes  # which autograd imports under a meter
 
-    import weft.meter  # noqa: F401
+    import weft.meter
 
     torch.set_num_threads(1)
     if importlib.util.find_spec("triton"):
@@ -161,8 +162,6 @@ def _turn(x, speeds, first: int = 0):
 
 def _written():
     """A meter of the bytes of all results that operations write, new ones and those in place."""
-    import torch
-
     from weft.meter.mode import Mode
     from weft.meter.storage import storage_of, tensors
 
@@ -177,7 +176,6 @@ def _written():
                     self.bytes += x.numel() * x.element_size()
             return result
 
-    assert torch  # imported first: a meter needs it
     return Written()
 
 
@@ -249,14 +247,13 @@ def step(answers, counts, fresh, H, K, V, BLOCK, seed=0) -> dict:
     begin = torch.tensor([0, *counts]).cumsum(0)
     right_o, right_states = _stepped(q, k, v, log, states, used, begin.tolist(), fresh)
     named = {"q": q, "k": k, "v": v, "log": log, "states": states}
-    held = [slot if count else (1 << 30, -1)[n % 2] for n, (slot, count) in
-            enumerate(zip(slots.tolist(), counts, strict=True))]  # fmt: skip
+    held = [slot if slot >= 0 else (1 << 30, -1)[n % 2] for n, slot in enumerate(used)]
     flags = [int(n in fresh) for n in range(N)]
     for name, numbers in (("slots", held), ("begin", begin.tolist()), ("fresh", flags)):
         named[name] = torch.tensor(numbers, dtype=torch.int32)
     named["o"] = torch.full((rows, H, V), NAN)
-    kernel_grid = N, H, V // BLOCK
-    moved = kernel.run(answers.file, "step", kernel_grid, named, (K, V, BLOCK)).moved
+    grid = N, H, V // BLOCK
+    moved = kernel.run(answers.file, "step", grid, named, (K, V, BLOCK)).moved
     wrong = _wrong("o", named["o"], right_o, 1e-5, "float32")
     for n, slot in enumerate(used):
         if slot >= 0 and wrong is None:
@@ -303,12 +300,10 @@ def check_moved(case: str, report: dict, fresh: list, across: int) -> None:
         if slot >= 0:
             made[slot], kept[slot] = 1, int(n not in fresh)
     loads = {"q": across, "k": across, "v": 1, "states": kept, "o": 0}
-    for verb, kind, limits in (
-        ("loads", "loads", loads),
-        ("stores", "stores", {"states": made, "o": 1, "q": 0, "k": 0, "v": 0}),
-    ):
+    stores = {"states": made, "o": 1, "q": 0, "k": 0, "v": 0}
+    for verb, limits in (("loads", loads), ("stores", stores)):
         for name, limit in limits.items():
-            expect_each(f"{case}: times that it {verb} {name}", report[kind][name], limit, limit)
+            expect_each(f"{case}: times that it {verb} {name}", report[verb][name], limit, limit)
 
 
 def crossed(layers, full, window, kv, width, size, block, heads, K, V, state, ranks, moved):

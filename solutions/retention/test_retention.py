@@ -41,6 +41,7 @@ def test_crossing(answers, probe):
     for sizes in (
         (1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1),
         (1, 1, 0, 1, 1, 1, 1, 1, 2, 2, 1),
+        (1, 1, 0, 1, 1, 1, 4, 1, 2, 3, 1),
         (1, 1, 0, 1, 1, 2, 4, 2, 2, 3, 4),
         (2, 2, 0, 2, 4, 2, 16, 4, 8, 16, 4),
         (32, 32, 0, 32, 128, 2, 16, *RETNET),
@@ -53,7 +54,7 @@ def test_crossing(answers, probe):
     1,
     after="test_crossing",
     read=COST,
-    hint="a layer with a window keeps the smaller of T and the window; if no layer is full, it ends",
+    hint="a layer with a window keeps the smaller of T and the window; with no full layer it ends",
 )
 def test_crossing_window(answers, probe):
     """Crossing: with windows in some layers, or in all, where it may never come."""
@@ -97,7 +98,7 @@ DECAYS = [-0.5, -0.03, -0.004]  # logarithms
     1,
     tier="chip",
     read=NORM,
-    hint="the mean times n of the tokens before it is the state; t counts from the sequence's first",
+    hint="the mean times the n of its tokens is the state; t counts from the sequence's first",
 )
 def test_averaged(answers, probe):
     """Mean: right from the first token on, in pieces of any length."""
@@ -220,7 +221,7 @@ def test_turning_memory(answers, probe):
     hint="a state is turned, faded and written once for each chunk, not for each token",
 )
 def test_turning_bytes(answers, probe):
-    """Turning: operations write 12 MiB at most, where a state for each token is 8 MiB, each time."""
+    """Turning: operations write 12 MiB at most, where a state for each token is 8."""
     needs("torch")
     case, report = ran(answers, GRADED)
     probe.told(case, report["wrong"])
@@ -253,7 +254,7 @@ def check_backward(answers, probe, sizes, names, state=True):
     1.5,
     tier="chip",
     read=EDGES,
-    hint="dq goes through the chunks as o does; dk and dv go backward, with the gradient of the state",
+    hint="dq goes forward as o does; dk and dv go backward, with the gradient of the state",
 )
 def test_backward(answers, probe):
     """Backward: dq, dk and dv without a state before and a gradient behind."""
@@ -267,7 +268,7 @@ def test_backward(answers, probe):
     tier="chip",
     after="test_backward",
     read=EDGES,
-    hint="S reaches query i by decay^(i + 1), d_last key j by decay^(T - 1 - j), both meet by decay^T",
+    hint="S reaches query i by decay^(i + 1), d_last key j by decay^(T - 1 - j), and dS by decay^T",
 )
 def test_backward_state(answers, probe):
     """Backward: with a state before and a gradient behind, dS too."""
@@ -281,8 +282,8 @@ def test_backward_state(answers, probe):
     tier="chip",
     after="test_backward_state",
     read=IDEA,
-    hint="decay^n has n decay^n; n is the reader's position less the writer's, so q . dq and k . dk, "
-    "each times its position, have all but what reaches the end",
+    hint="decay^n brings n decay^n, and n is the reader's position less the writer's: take q . dq "
+    "and k . dk times their positions, and what reaches the last state",
 )
 def test_backward_log(answers, probe):
     """Backward: the gradient of the decays' logarithms."""
@@ -337,7 +338,7 @@ def test_step(answers, probe):
     seconds=60,
     after="test_step",
     read=LAYER,
-    hint="0 times NaN is NaN: a state that is not loaded is zeros; a place without tokens does nothing",
+    hint="0 times NaN is NaN: do not load a fresh state; a place without tokens does nothing",
 )
 def test_step_places(answers, probe):
     """Kernel: sequences with several tokens, fresh ones, and empty places."""
@@ -359,7 +360,7 @@ def test_step_places(answers, probe):
     seconds=60,
     after="test_step_places",
     read=COST,
-    hint="the state stays in the program from its first token to its last; a fresh one is not loaded",
+    hint="the state stays in the program for all tokens; a fresh one is not loaded",
 )
 def test_step_moves(answers, probe):
     """Kernel: a state is read and written once, whatever its tokens are, and nobody else's."""

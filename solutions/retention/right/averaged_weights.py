@@ -14,6 +14,8 @@ def averaged(q, k, v, log_decay, mean, seen):
         past = ((t[:, None] + 1) * log).exp() * before / at
         fades, past = fades.float(), past.float()
         old = mean[h].float()
-        outputs.append(fades.mul(torch.einsum("ik,jk->ij", q[h], k[h])) @ v[h] + past * (q[h] @ old))
+        outputs.append(
+            fades.mul(torch.einsum("ik,jk->ij", q[h], k[h])) @ v[h] + past * (q[h] @ old)
+        )
         means.append(past[-1] * old + torch.einsum("j,jk,jv->kv", fades[-1], k[h], v[h]))
     return torch.stack(outputs), torch.stack(means).half()

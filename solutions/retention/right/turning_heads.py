@@ -1,4 +1,4 @@
-"""Head by head, with queries turned for each use and a matrix that turns the state."""
+"""Head by head, with queries turned for each use, and keys as well."""
 
 
 def turning(q, k, v, decay, speeds, S, chunk):
@@ -15,16 +15,13 @@ def turning(q, k, v, decay, speeds, S, chunk):
             rows.append(inner + fade * (rotated(b_q, i + 1, speeds) @ state))
             late = n - 1 - i
             written = (rotated(b_k, -late, speeds) * (rate**late)[:, None]).T @ b_v
-            turn = rotated(torch.eye(len(state), dtype=torch.float64), i[:1] - n, speeds)
-            state = rate**n * (turn.T @ state) + written
+            state = rate**n * rotated(state.T, i[:1] - n, speeds).T + written
         o.append(torch.cat(rows))
         states.append(state)
     return torch.stack(o), torch.stack(states)
 
 
 def rotated(x, positions, speeds):
-    angles = positions[:, None] * speeds
-    y = torch.zeros_like(x)
-    y[..., ::2] = x[..., ::2] * torch.cos(angles) - x[..., 1::2] * torch.sin(angles)
-    y[..., 1::2] = x[..., ::2] * torch.sin(angles) + x[..., 1::2] * torch.cos(angles)
-    return y
+    angles = (positions[:, None] * speeds).repeat_interleave(2, -1)
+    beside = torch.stack((-x[..., 1::2], x[..., ::2]), -1).reshape(x.shape)
+    return x * torch.cos(angles) + beside * torch.sin(angles)

@@ -1,7 +1,13 @@
 """Turns the products over for keys and values, and not the mask with them."""
 
 KIND = "wrong formula"
-FAILS = ["test_backward", "test_backward_state", "test_backward_log", "test_backward_memory", "test_backward_any"]
+FAILS = [
+    "test_backward",
+    "test_backward_state",
+    "test_backward_log",
+    "test_backward_memory",
+    "test_backward_any",
+]
 
 
 def backward(q, k, v, do, d_last, decay, S, chunk: int):

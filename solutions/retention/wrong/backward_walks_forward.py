@@ -1,7 +1,13 @@
 """Goes through the chunks in the same direction for keys and values."""
 
 KIND = "wrong order"
-FAILS = ["test_backward", "test_backward_state", "test_backward_log", "test_backward_memory", "test_backward_any"]
+FAILS = [
+    "test_backward",
+    "test_backward_state",
+    "test_backward_log",
+    "test_backward_memory",
+    "test_backward_any",
+]
 
 
 def backward(q, k, v, do, d_last, decay, S, chunk: int):

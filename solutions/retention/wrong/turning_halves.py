@@ -1,7 +1,13 @@
 """Pairs the first half of the channels with the second, as most code for RoPE does."""
 
 KIND = "wrong formula"
-FAILS = ["test_turning", "test_turning_state", "test_turning_memory", "test_turning_bytes", "test_turning_any"]
+FAILS = [
+    "test_turning",
+    "test_turning_state",
+    "test_turning_memory",
+    "test_turning_bytes",
+    "test_turning_any",
+]
 
 
 def turning(q, k, v, decay, speeds, S, chunk: int):

@@ -1,7 +1,13 @@
 """Fades and adds in the tensor that it was given."""
 
 KIND = "mutates input"
-FAILS = ["test_turning", "test_turning_state", "test_turning_memory", "test_turning_bytes", "test_turning_any"]
+FAILS = [
+    "test_turning",
+    "test_turning_state",
+    "test_turning_memory",
+    "test_turning_bytes",
+    "test_turning_any",
+]
 
 
 def turning(q, k, v, decay, speeds, S, chunk: int):

@@ -1,7 +1,13 @@
 """Query i reads the state after i decays, not i + 1."""
 
 KIND = "off by one"
-FAILS = ["test_turning", "test_turning_state", "test_turning_memory", "test_turning_bytes", "test_turning_any"]
+FAILS = [
+    "test_turning",
+    "test_turning_state",
+    "test_turning_memory",
+    "test_turning_bytes",
+    "test_turning_any",
+]
 
 
 def turning(q, k, v, decay, speeds, S, chunk: int):

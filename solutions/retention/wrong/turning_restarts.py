@@ -1,7 +1,13 @@
 """Turns by the position in the chunk, and leaves the state as it stands."""
 
 KIND = "part left out"
-FAILS = ["test_turning", "test_turning_state", "test_turning_memory", "test_turning_bytes", "test_turning_any"]
+FAILS = [
+    "test_turning",
+    "test_turning_state",
+    "test_turning_memory",
+    "test_turning_bytes",
+    "test_turning_any",
+]
 
 
 def turning(q, k, v, decay, speeds, S, chunk: int):
