@@ -45,6 +45,15 @@ class TestRetention(Exercises):
             for tokens in (0, 1, 7, 5000):
                 assert sums(log, tokens).item() == pytest.approx(decay_sum(decay, tokens))
 
+    def test_the_mean_in_the_docstring_is_a_computed_one(self):
+        torch = pytest.importorskip("torch")
+        one, v = torch.ones(1, 3, 1), torch.tensor([6.0, 2.0, 4.0]).view(1, 3, 1)
+        nothing = torch.zeros(1, 1, 1)
+        o, mean = self.load("answers").averaged(one, one, v, nothing, nothing.half(), 0)
+        outputs = ", ".join(f"{x:g}" for x in o.flatten().tolist())
+        told = f"v = 6, 2, 4 o is {outputs}, and the mean {mean.item():g}."
+        assert told in self.told("averaged")
+
     def test_the_readme_has_the_points_that_are_graded(self, solved):
         readme = (self.solutions() / "README.md").read_text()
         for function in self.functions:

@@ -74,7 +74,8 @@ def averaged(q, k, v, log_decay, mean, seen: int):
     """Some tokens of retention as a weighted mean, after `seen` tokens: (o, the mean after them).
 
     The weights of a head's tokens, decay^(t - j), are divided by their sum, which is known from the
-    position: n_t = 1 + decay + ... + decay^t, with t counted from the sequence's first token. So
+    position: n_t = 1 + decay + ... + decay^t, with t counted from 0 at the sequence's first token.
+    So
 
         o_t = 1 / n_t * sum over j <= t of decay^(t - j) (q_t . k_j) v_j,
 
@@ -84,8 +85,8 @@ def averaged(q, k, v, log_decay, mean, seen: int):
     q, k [H, n, K] and v [H, n, V] are float32, of the next n tokens, some tens at most. log_decay
     [H, 1, 1] is float32, the natural log of each head's decay: 0 is a head that never forgets, and
     others are as near to 0 as -2^-40. mean [H, K, V] is fp16, of the `seen` tokens before; zeros
-    where there are none. Return o [H, n, V] in float32 and the new mean in fp16, computed in
-    float32: round to fp16 at the end only.
+    where there are none. Return o [H, n, V] in float32 and the new mean in fp16; compute in float32
+    or more, and round to fp16 at the end only.
 
     One head with log_decay 0, width 1, q = k = 1: for v = 6, 2, 4 o is 6, 4, 4, and the mean 4.
     """
