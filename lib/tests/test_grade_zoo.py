@@ -18,7 +18,7 @@ LACKS = {
         COPIES,
     ),
     "library's own": dict.fromkeys(
-        ["attention", "decode", "griffin", "offload", "precision", "zero"], CLOSED
+        ["attention", "decode", "griffin", "offload", "precision", "retention", "zero"], CLOSED
     ),
     "out of sight": {"pipeline": METERED, "processes": METERED},
     "gives up": dict.fromkeys(
