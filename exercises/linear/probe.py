@@ -169,7 +169,7 @@ def replay(answers, settled, count, N, K, V, TILE_V, seed=0) -> dict:
             else:
                 S[b] = state
     rest = (N, K, V, 1 << (K - 1).bit_length(), TILE_V)
-    counts = kernel.run(answers.file, "replay", (B, ceil(V / TILE_V)), named, rest)
+    counts = kernel.run(answers, "replay", (B, ceil(V / TILE_V)), named, rest)
     found = wrong("S", named["S"].double(), S, 1e-4)
     for (b, t), o in right.items():
         found = found or wrong(f"o[{b}, {t}]", named["o"][b, t].double(), o, 1e-4)

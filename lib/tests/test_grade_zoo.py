@@ -14,11 +14,12 @@ COUNTED = (
 ONLY = "another way to the same numbers is a right answer, or moves other bytes"
 LACKS = {
     "mutates input": dict.fromkeys(
-        ["attention", "decode", "gpu", "hopper", "pipeline", "roofline", "zero"],
+        ["attention", "decode", "gpu", "griffin", "hopper", "pipeline", "roofline", "zero"],
         COPIES,
     ),
     "library's own": dict.fromkeys(
-        ["attention", "decode", "linear", "offload", "precision", "zero"], CLOSED
+        ["attention", "decode", "griffin", "linear", "offload", "precision", "retention", "zero"],
+        CLOSED,
     ),
     "out of sight": {"pipeline": METERED, "processes": METERED},
     "gives up": dict.fromkeys(
@@ -28,7 +29,8 @@ LACKS = {
         ["attention", "decode", "gpu", "precision", "roofline", "zero"], COUNTED
     ),
     "other mechanism": dict.fromkeys(
-        ["attention", "decode", "gpu", "linear", "offload", "processes", "roofline"], ONLY
+        ["attention", "decode", "gpu", "griffin", "linear", "offload", "processes", "roofline"],
+        ONLY,
     ),
     "wrong order": {
         "precision": "each number is rounded, and each step of a scale taken, for itself",
