@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from weft.grade.ranks import Misfit
+from weft.grade.ranks import Misfit, Told
 
 HEADER, DATA = range(2)  # tags
 DIMS = 8  # at most, of a message
@@ -17,7 +17,8 @@ class Comm:
     def __init__(self, world, answers):
         self.world, self.answers, self.group = world, answers, world.group()
         self.rank, self.n = world.rank, world.size
-        self.clock, self.sent, self.waiting = 0, 0, []
+        self.clock, self.sent, self.pending = 0, 0, []
+        self.went, self.came = [0] * self.n, [0] * self.n  # messages, by rank
 
     def send(self, tensor, to):
         """Send to a rank; it is on its way when this returns."""
@@ -25,13 +26,14 @@ class Comm:
         if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64:
             given = tensor.dtype if isinstance(tensor, torch.Tensor) else tensor
             raise Misfit(f"send takes a tensor of float64, was given {given!r}")
-        if tensor.dim() > DIMS:
-            raise Misfit(f"send takes at most {DIMS} dims, was given {tensor.dim()}")
+        if not tensor.numel() or tensor.dim() > DIMS:
+            shape = tuple(tensor.shape)
+            raise Misfit(f"send takes a number or more, in at most {DIMS} dims, was given {shape}")
         self.sent += tensor.nbytes
+        self.went[there] += 1
         shape = [*tensor.shape, *[-1] * (DIMS - tensor.dim())]
         self._post(torch.tensor([self.clock + 1, *shape]), there, HEADER)
-        if tensor.numel():
-            self._post(tensor.detach().contiguous().clone(), there, DATA)
+        self._post(tensor.detach().contiguous().clone(), there, DATA)
 
     def recv(self, source):
         """What a rank sends next."""
@@ -40,19 +42,26 @@ class Comm:
         dist.recv(header, group=self.group, group_src=there, tag=HEADER)
         clock, *shape = header.tolist()
         tensor = torch.empty([length for length in shape if length >= 0], dtype=torch.float64)
-        if tensor.numel():
-            dist.recv(tensor, group=self.group, group_src=there, tag=DATA)
+        dist.recv(tensor, group=self.group, group_src=there, tag=DATA)
+        self.came[there] += 1
         self.clock = max(self.clock, clock)
         return tensor
 
-    def end(self):
-        """See that all that was sent has been received."""
-        for work, _ in self.waiting:
+    def finish(self):
+        """Wait for all ranks; Told where a message was sent that nobody received."""
+        said = self.answers.meet(went=self.went, came=self.came)
+        for a, one in enumerate(said):
+            for b, other in enumerate(said):
+                if (went := one["went"][b]) > (came := other["came"][a]):
+                    case, more = self.answers.diary.now["case"], "s" * (went > 1)
+                    sent = f"rank {a} sends rank {b} {went} message{more}"
+                    raise Told(f"{case}: {sent}, of which it receives {came}")
+        for work, _ in self.pending:
             work.wait()
 
     def _post(self, tensor, there, tag):
         work = dist.isend(tensor, group=self.group, group_dst=there, tag=tag)
-        self.waiting.append((work, tensor))  # which has to live until then
+        self.pending.append((work, tensor))  # which has to live until then
 
     def _other(self, name, rank):
         if type(rank) is not int or rank not in set(range(self.n)) - {self.rank}:
@@ -91,9 +100,7 @@ def one_rank(world, answers, told, lengths, K, V, seed):
     right = torch.stack(right) if right else v.new_zeros(0, V)
     comm = Comm(world, answers)
     got = answers.both_ways(*pieces[world.rank], comm)
-    answers.diary.note(state="returned")
-    comm.end()
-    answers.meet()
+    comm.finish()
     return {"wrong": _unlike(got, right), "sent": comm.sent, "round": comm.clock}
 
 
