@@ -48,10 +48,10 @@ class TestLinear(Exercises):
         )
         assert f"T = {T}, C = {C}, K = V = {K}, all float64" in self.told("kda")
         for function in ("packed", "kda"):
-            most = visible.MOST * T // C
-            assert f"{visible.MOST} operations of torch for each chunk, {most} in all" in self.told(
-                function
-            )
+            each = visible.MOST[function]
+            most = f"{each} operations of torch for each chunk, {each * T // C} in all"
+            assert most in self.told(function)
+            assert f"at most {each} operations" in readme
         assert f"`packed`, {T} tokens in {len(lengths)} documents, C = {C}, K = V = {K}" in readme
         table, states = 8 * T * T, 8 * T * K * V
         some = f"scores would be {table:,}, a state for each token {states:,} and as much again"

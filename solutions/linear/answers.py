@@ -115,7 +115,7 @@ def kda(q, k, v, g, beta, C: int):
     Gates as in `packed`: any, down to exp(g) of 1e-300, a channel's for many tokens on end.
 
     In the graded run T = 512, C = 32, K = V = 16, all float64, and no chunk may wait token by
-    token: there are 56 operations of torch for each chunk, 896 in all, and 1 MiB for all that you
+    token: there are 80 operations of torch for each chunk, 1280 in all, and 1 MiB for all that you
     make, the outputs too.
     """
     # BEGIN SOLUTION
@@ -149,13 +149,15 @@ def both_ways(q, k, v, g, comm):
 
     comm.rank and comm.n say who you are. comm.send(tensor, to) sends a tensor of float64, of any
     shape, and does not wait; comm.recv(source) waits for the next message from that rank, and
-    returns a tensor of the shape that was sent. A rank that does not wait for a message takes no
-    time: a message is there one round after its sender had received all that it had asked for until
-    then.
+    returns a tensor of the shape that was sent.
 
-    A rank may send one state, K * V numbers, in either direction, however long its piece is, and
-    all outputs have to be there after n - 1 rounds, in which a state gets from one end to the
-    other: with one direction after the other it would be twice as many.
+    Time is counted in rounds: computing takes none, and a message arrives one round after it was
+    sent. So what a rank sends before it has waited for anything is there in round 1, and what it
+    sends after it has received a message of round r in round r + 1, at the earliest.
+
+    A rank may send one state, K * V numbers, to each of its neighbours, however long its piece is,
+    and the last message has to be there in round n - 1, in which a state gets from one end to the
+    other: with one direction after the other it would be twice as many rounds.
     """
     # BEGIN SOLUTION
     rank, n = comm.rank, comm.n
