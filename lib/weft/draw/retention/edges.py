@@ -22,7 +22,7 @@ def edges_svg(C: int = 4) -> str:
     if C > MOST:
         raise ValueError(f"C is {C}, must be at most {MOST} to be told apart")
     each = (WIDE - 2 * NAME - 40) / C
-    top, high = 58, 2 * (C * ROW + 24) + ROW + 8
+    top, high = 58, 2 * C * ROW + 50
     figure = Figure.small(
         WIDE, top + high + 26, f"The two edges of a chunk of {C}", _describe(C), largest=1.5
     )
