@@ -19,7 +19,9 @@ def board_svg() -> str:
     last value written under its key is marked.
     """
     keys, values = [key for _, key, _ in WRITES], [value for _, _, value in WRITES]
-    told = {name: answers(keys, values, (P, R, BETWEEN), rule, decay) for name, rule, decay in RULES}
+    told = {
+        name: answers(keys, values, (P, R, BETWEEN), rule, decay) for name, rule, decay in RULES
+    }
     figure = Figure.small(
         NAME + len(WRITES) * CELL, 74 + len(RULES) * (HIGH + 8),
         "What a state answers after each write, under three rules", _describe(told), largest=1.4,
@@ -54,7 +56,8 @@ def board_svg() -> str:
 
 def _describe(told) -> str:
     lines = [
-        f"{name}: " + "; ".join(f"p {p:.4g}, r {r:.4g}" for p, r, _ in steps)
+        f"{name}: "
+        + "; ".join(f"p {p:.4g}, r {r:.4g}" for p, r, _ in steps)
         + f", s {steps[-1][-1]:.4g}."
         for name, steps in told.items()
     ]

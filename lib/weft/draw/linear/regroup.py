@@ -20,7 +20,8 @@ def regroup_svg() -> str:
         "Above, the product of Q and K transposed is a large square table, which then meets V. In "
         "the middle, K transposed times V is a small square, the state, which then meets Q. Below, "
         f"with a causal mask, the table is a triangle, and {T} queries stand each beside a small "
-        "square of its own, as large as all others, with the keys below it that it has summed.", largest=1.4,
+        "square of its own, as large as all others, and below it the keys that it has summed.",
+        largest=1.4,
     )  # fmt: skip
     for line, (formula, told) in enumerate(LINES):
         top = line * row

@@ -76,5 +76,6 @@ def _describe(C: int) -> str:
     return (
         f"{C} tokens from left to right, a dashed line at the beginning of each. Bars from the "
         f"state S on the left to each query, which cross as many lines as there are decays: "
-        f"{reads}. Below them one bar from S to the new state across all {C}, and bars from each key to the new state on the right: {writes}."
+        f"{reads}. Below them one bar from S to the new state across all {C}, and "
+        f"bars from each key to the new state on the right: {writes}."
     )
