@@ -1,4 +1,4 @@
-"""What the compiler makes of the chunked kernels, by the record: tensor cores, and nothing spilled.
+"""What the compiler makes of the chunked kernels and of the scan, by the records.
 
 That the record is true is for test_machine_code to say.
 """
@@ -21,6 +21,11 @@ def record(root):
     return read(root / "book/measured/linear-code.cpu.json")
 
 
+@pytest.fixture(scope="module")
+def measured(root):
+    return root / "book/measured"
+
+
 def test_every_pass_is_on_tensor_cores_and_fits(record):
     for target in machine_code.TARGETS:
         for one in machine_code.linear(target):
@@ -28,6 +33,22 @@ def test_every_pass_is_on_tensor_cores_and_fits(record):
             assert (products > 0) == (one.name.partition(" ")[0] not in WITHOUT), one.name
             assert record.result(one.name, "spilled").value == 0, one.name
             assert record.result(one.name, "shared").value <= SHARED[target] * 1024, one.name
+
+
+def test_the_delta_rule_is_on_tensor_cores_and_fits(measured):
+    record = read(measured / "delta-code.cpu.json")
+    for target in machine_code.TARGETS:
+        for one in machine_code.delta(target):
+            assert record.result(one.name, "matrix instructions").value > 0, one.name
+            assert record.result(one.name, "shared").value <= SHARED[target] * 1024, one.name
+
+
+def test_a_scan_stays_in_registers(measured):
+    record = read(measured / "griffin-code.cpu.json")
+    for target in machine_code.TARGETS:
+        for one in machine_code.griffin(target):
+            for what in ("matrix instructions", "spilled", "shared"):
+                assert record.result(one.name, what).value == 0, (one.name, what)
 
 
 def test_both_directions_are_the_same_kernel(record):

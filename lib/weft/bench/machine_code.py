@@ -20,10 +20,12 @@ from weft.bench.record import Measurement, Record
 from weft.kernels import Compiled, Pass, compile_for
 from weft.kernels import attention as attention_
 from weft.kernels import decode as decode_
+from weft.kernels import griffin as griffin_
 from weft.kernels import hopper as hopper_
 from weft.kernels import precision as precision_
 from weft.kernels.code import Instruction, Loop, plain, source
 from weft.kernels.hopper import fp8
+from weft.kernels.linear import delta as delta_
 from weft.kernels.linear import gated
 from weft.plan.hopper import Turn, alone, ceiling, clocks
 
@@ -53,6 +55,17 @@ def attention(target: str) -> Iterator[Pass]:
 def decode(target: str) -> Iterator[Pass]:
     """A step of decoding from a paged cache."""
     yield from _named(decode_.passes(target), target)
+
+
+def delta(target: str) -> Iterator[Pass]:
+    """The delta rule in chunks with a decay by head, which is more work than without one."""
+    for width in WIDTHS:
+        yield from _named(delta_.passes(target, width=width), target, f" at width {width}")
+
+
+def griffin(target: str) -> Iterator[Pass]:
+    """The RG-LRU's scan: one pass over time, and the version in chunks."""
+    yield from _named(griffin_.passes(target), target)
 
 
 def hopper(target: str) -> Iterator[Pass]:
@@ -90,6 +103,8 @@ def precision(target: str) -> Iterator[Pass]:
 FACES = {
     "attention": (attention, TARGETS),
     "decode": (decode, TARGETS),
+    "delta": (delta, TARGETS),
+    "griffin": (griffin, TARGETS),
     "hopper": (hopper, ("sm_90",)),
     "linear": (linear, TARGETS),
     "precision": (precision, TARGETS),
