@@ -9,15 +9,19 @@ from torch.nn.functional import softplus
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 T, D = 13, 4  # tokens, channels
+some = {"dtype": torch.float64, "device": device}
 
 
 def rg_lru(x, input_gate, recurrence_gate, a_param):
     """What is left of a channel's one number of state, and what is added."""
     log_a = -8 * recurrence_gate * softplus(a_param)
-    a, room = log_a.exp(), (-torch.expm1(2 * log_a)).sqrt()  # room: sqrt(1 - a²)
+    free = -torch.expm1(2 * log_a)  # 1 - a²
+    root = free.detach().sqrt()  # its value; its slope is at most 1,000
+    room = root + (0.5 / root).clamp(max=1000) * (free - free.detach())
     u = room * input_gate * x
-    u[0] = input_gate[0] * x[0]  # the first token has no past to make room beside
-    return a, u
+    # The first token has no past to make room beside.
+    u = torch.cat([input_gate[:1] * x[:1], u[1:]])
+    return log_a.exp(), u
 
 
 def one_by_one(a, u):
@@ -26,6 +30,24 @@ def one_by_one(a, u):
         h = a[t] * h + u[t]
         states.append(h)
     return torch.stack(states)
+
+
+# What a gate leaves of the state, and how much of the input it lets in.
+one, p = torch.ones(2, 1, **some), torch.tensor(-4.0, **some)
+for r in (0.0, 0.01, 0.5, 1.0):
+    gate = torch.full_like(one, r, requires_grad=True)
+    a_r, u_r = rg_lru(one, one, gate, p)
+    u_r[1].sum().backward()
+    print(f"gate {r:4.2f}: a = {a_r[1, 0]:.4f}, lets in {u_r[1, 0]:.4f},", end=" ")
+    print(f"gradient {gate.grad[1, 0]:.2f}")
+
+# White noise keeps its variance: a² h² + (1 - a²) x². A constant does not.
+a_one = torch.tensor(0.99, dtype=torch.float64)
+noise = torch.randn(4096, 64, dtype=torch.float64)
+for name, signal in (("noise", noise), ("a constant", torch.ones_like(noise))):
+    u = (1 - a_one**2).sqrt() * signal
+    h = one_by_one(a_one.expand_as(u), u)
+    print(f"{name} of mean square 1 gives {h[1024:].square().mean():.2f}")
 
 
 def in_doubling_steps(a, u):
@@ -50,6 +72,17 @@ def in_chunks(a, u, C):
     return torch.cat(states)
 
 
+x = torch.randn(T, D, **some)
+gates = torch.randn(2, T, D, **some).sigmoid()
+a, u = rg_lru(x, gates[0], gates[1], torch.linspace(-6, 0, D, **some))
+h = one_by_one(a, u)
+print("left after a token, channel by channel:", [f"{x:.3f}" for x in a.mean(0)])
+others = {"doubling": in_doubling_steps(a, u), "chunks of 4": in_chunks(a, u, 4)}
+for name, other in others.items():
+    same = (other - h).abs().max() < 1e-12
+    print(f"{name}: largest difference below 1e-12: {bool(same)}")
+
+
 def local_attention(q, k, v, W):
     """Each query sees its own key and the W - 1 before it."""
     t = torch.arange(len(q), device=q.device)
@@ -59,7 +92,7 @@ def local_attention(q, k, v, W):
 
 
 def from_a_ring(q, k, v, W):
-    """Token by token: t is written into slot t % W, over the key that fell out."""
+    """Token t is written into slot t % W, over the key that fell out."""
     keys, values, rows = torch.empty_like(k[:W]), torch.empty_like(v[:W]), []
     for t in range(len(q)):
         keys[t % W], values[t % W] = k[t], v[t]
@@ -68,32 +101,8 @@ def from_a_ring(q, k, v, W):
     return torch.stack(rows)
 
 
-x = torch.randn(T, D, dtype=torch.float64, device=device)
-gates = torch.randn(2, T, D, dtype=torch.float64, device=device).sigmoid()
-a_param = torch.linspace(-6, 0, D, dtype=torch.float64, device=device)
-a, u = rg_lru(x, gates[0], gates[1], a_param)
-h = one_by_one(a, u)
-print("kept after a token, mean of each channel:", [f"{x:.3f}" for x in a.mean(0)])
-others = {"doubling": in_doubling_steps(a, u), "chunks of 4": in_chunks(a, u, 4)}
-for name, other in others.items():
-    same = (other - h).abs().max() < 1e-12
-    print(f"{name}: largest difference below 1e-12: {bool(same)}")
 same = (from_a_ring(x, a, u, 5) - local_attention(x, a, u, 5)).abs().max() < 1e-12
 print(f"a ring of 5 slots: largest difference below 1e-12: {bool(same)}")
-
-# The same gate, open and shut: with a = 1 nothing is forgotten or written.
-for r in (0.0, 0.01, 0.5, 1.0):
-    a_r = torch.exp(torch.tensor(-8 * r) * softplus(torch.tensor(-4.0)))
-    room = (1 - a_r**2).sqrt()
-    print(f"gate {r:4.2f}: a = {a_r:.4f}, room for the input {room:.4f}")
-
-# White noise keeps its variance: a² h² + (1 - a²) x². A constant does not.
-a_one = torch.tensor(0.99, dtype=torch.float64)
-noise = torch.randn(4096, 64, dtype=torch.float64)
-for name, signal in (("noise", noise), ("a constant", torch.ones_like(noise))):
-    u = (1 - a_one**2).sqrt() * signal
-    h = one_by_one(a_one.expand_as(u), u)
-    print(f"{name} of mean square 1 gives {h[1024:].square().mean():.2f}")
 
 # RecurrentGemma 2B: 18 layers of 2,560 channels in fp32; 8 windows in bf16.
 print(f"states {18 * 2560 * 4:,} bytes, windows {8 * 2048 * 2 * 256 * 2:,} bytes")

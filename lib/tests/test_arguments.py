@@ -50,7 +50,8 @@ EXEMPT = {  # layer -> reason -> names
         "compiles for seconds: test_compile has what it refuses": "kernels.compile_for",
         "called by autograd alone": "kernels.attention.NoSecondDerivative",
         "what kernels of other topics have checked before":
-            "kernels.attention.chip kernels.attention.in_rows",
+            "kernels.attention.chip kernels.attention.in_rows kernels.attention.by_rows"
+            " kernels.attention.problem kernels.attention.view",
     },
     "run": {
         "options of a command: the trainers' tests have what they refuse": "run.train.main",

@@ -280,7 +280,7 @@ def test_pictures_fit_say_what_they_show_and_are_the_same_each_time(draw):
     wide, high = map(float, root.get("viewBox").split()[2:])
     assert root[0].text and len(root[1].text) > 100
     least = int(re.search(r"min-width:(\d+)px", root.get("style"))[1])
-    assert min(290, int(0.73 * wide)) <= least <= 430
+    assert min(290, int(0.72 * wide)) <= least <= 430
     panels = {child: 258.0 for g in root.iter(f"{SVG}g") if "(258" in g.get("transform", "")
               for child in g.iter(f"{SVG}text")}  # fmt: skip
     groups = {mark: group for group in root.iter() for mark in group}

@@ -5,7 +5,7 @@ from math import inf, isclose, log2
 
 import pictures
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pictures import SVG, inside, told
 
@@ -55,6 +55,7 @@ def boxes(root, colour=None):
 
 
 @settings(max_examples=60)
+@example(x=1e-308, threshold=0.0)
 @given(
     x=st.floats(width=32, allow_nan=False) | st.floats(-500, 500) | st.sampled_from([inf, -0.0]),
     threshold=st.sampled_from([None, 0.0, 1.0]),

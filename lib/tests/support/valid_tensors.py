@@ -62,6 +62,9 @@ VALUES = {
                         "dtype": torch.float32},
     "kernels.griffin.": {"a": some(2, 5, 3).sigmoid(), "x": some(2, 5, 3), "initial": some(2, 3),
                          "chunk": 2, "target": "sm_90", "only": ("scan",)},
+    "kernels.sparse.": {"window": 2, "dilation": 1, "global_mask": some(1, 4) > 0, "block": 2,
+                        "layout": torch.ones(1, 2, 2, dtype=torch.bool).to(DEVICE)}
+    | heads(16) | {f"global_{name}": x for name, x in heads(16).items()} | {"target": "sm_90"},
     "kernels.linear.": heads(16) | {"feature": "relu", "initial": None, "chunk": 3, "causal": True}
     | {"log_decay": -some(1, 4, 2).abs(), "target": "sm_90"},
     "kernels.retention.": heads(16) | {"decay": [0.5, 0.75], "initial": some(1, 2, 16, 16)}

@@ -19,7 +19,7 @@ INK = "#111"  # on coloured cells, in light and in dark pages
 OUTLINE = {"stroke": INK, "stroke_opacity": 0.5, "stroke_width": 0.75}  # of cells and bars
 FONT = "system-ui,Segoe UI,Roboto,Helvetica Neue,Arial,sans-serif"
 SIZE = 12  # of text, in units of the figure
-LEGIBLE = 0.85  # how far a page may scale a figure down before it has to scroll it
+LEGIBLE = 0.84  # how far a page may scale a figure down before it has to scroll it
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ class Figure:
     def small(
         cls, width: float, height: float, title: str, description: str, largest: float = 1.25
     ) -> "Figure":
-        """A figure for phones, too: a page may scale it down to 0.73, and up to `largest`."""
-        return cls(width, height, title, description, 0.73 * width, largest * width)
+        """A figure for phones, too: a page may scale it down to 0.72, and up to `largest`."""
+        return cls(width, height, title, description, 0.72 * width, largest * width)
 
     def mark(self, tag: str, content: str = "", tip: str = "", **attributes) -> None:
         """One element; `content` is its text, `tip` is what hovering over it shows."""

@@ -10,7 +10,7 @@ from weft.plan.units import percent, quantity
 
 @explored
 def scans(
-    chip: str = "h200", T: int = 8192, channels: int = 2048, ahead: int = AHEAD
+    chip: str = "h200", T: int = 8192, channels: int = 1024, ahead: int = AHEAD
 ) -> tuple[str, str]:
     """The share of the bandwidth that each reaches, their times, and where they meet."""
     picture = reach_svg(chip, T, channels, ahead)

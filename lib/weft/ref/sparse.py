@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from weft.plan.arguments import sizes, whole
-from weft.plan.attention import check
-from weft.plan.tensors import dtype_of, tensor
+from weft.plan.sparse import check_layout, check_longformer
 from weft.ref.attention import attention
 
 
@@ -33,23 +31,18 @@ def longformer(
     `scale` is 1 / sqrt(K) unless given. ValueError names an argument that does not fit.
     Beltagy et al. 2020, section 3.1.
     """
-    B, T, S, *_ = check(q, k, v, None, scale)
-    window, (dilation,) = whole("window", window, 0), sizes(dilation=dilation)
-    if S != T:
-        raise ValueError(f"k has {S} keys, must have q's {T}")
-    for name, ours, other in (("q", global_q, q), ("k", global_k, k), ("v", global_v, v)):
-        if ours is not None:
-            alike = {"dtypes": (dtype_of(other),), "beside": (name, other)}
-            tensor(f"global_{name}", ours, f"that of {name}", other.shape, **alike)
+    others = global_q, global_k, global_v
+    (_, T, *_), window, dilation = check_longformer(
+        q, k, v, window, dilation, scale, global_mask, *others
+    )
     back = torch.arange(T, device=q.device).unsqueeze(1) - torch.arange(T, device=q.device)
     near = (back.abs() <= window * dilation) & (back % dilation == 0)
     allowed = (back >= 0) if causal else torch.ones_like(near)
     if global_mask is None:
         return attention(q, k, v, scale=scale, mask=near & allowed)
-    tensor("global_mask", global_mask, "[B, T] of q", (B, T), dtypes=("bool",), beside=("q", q))
     sees = (near | global_mask[:, None, None, :]) & allowed  # [B, 1, T, T]
     local = attention(q, k, v, scale=scale, mask=sees)
-    given = (x if x is not None else y for x, y in ((global_q, q), (global_k, k), (global_v, v)))
+    given = (y if x is None else x for x, y in zip(others, (q, k, v), strict=True))
     return torch.where(
         global_mask[:, :, None, None], attention(*given, causal=causal, scale=scale), local
     )
@@ -73,11 +66,6 @@ def block_sparse(
     q [B, T, H, K], k [B, S, G, K], v [B, S, G, V] give o [B, T, H, V]. `scale` is 1 / sqrt(K)
     unless given. ValueError names an argument that does not fit. Child et al. 2019, section 4.3.
     """
-    _, T, S, H, *_ = check(q, k, v, None, scale)
-    (block,) = sizes(block=block)
-    rows, columns = -(-T // block), -(-S // block)
-    dims = f"[H or 1, T / block, S / block] with block = {block}"
-    shapes = (H, rows, columns), (1, rows, columns)
-    tensor("layout", layout, dims, *shapes, dtypes=("bool",), beside=("q", q))
+    (_, T, S, *_), block = check_layout(q, k, v, layout, block, scale)
     mask = layout.repeat_interleave(block, 1).repeat_interleave(block, 2)[:, :T, :S]
     return attention(q, k, v, causal=causal, scale=scale, mask=mask)

@@ -7,10 +7,11 @@ from weft.plan.arguments import number
 from weft.plan.griffin import kept
 from weft.plan.units import amount
 
-SHOWN = (0.0, 0.25, 0.5, 0.75, 1.0)
+SHOWN = (0.0, 0.01, 0.5, 1.0)  # the program's
+TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def gate_svg(a_param: float = -2.0) -> str:
+def gate_svg(a_param: float = -4.0) -> str:
     """a, sqrt(1 - a^2) and 1 - a over the gate, in a channel with some parameter."""
     a_param = number("a_param", a_param)
     looks = {"left of the state, a": line(0, 2.5), "let in, √(1 − a²)": line(1, 2.5)}
@@ -27,9 +28,9 @@ def gate_svg(a_param: float = -2.0) -> str:
     chart = Chart(
         "What the recurrence gate does",
         f"Over a gate from 0 to 1: a falls from 1, 1 - a rises slowly from 0, and the root "
-        f"rises from 0 with an upright slope: {told}.",
-        Axis("recurrence gate", 0, 1, ticks=SHOWN),
-        Axis("factor", 0, 1, ticks=SHOWN),
+        f"rises vertically from 0: {told}.",
+        Axis("recurrence gate", 0, 1, ticks=TICKS),
+        Axis("factor", 0, 1, ticks=TICKS),
         [Key(name, look) for name, look in looks.items()],
     )
     spots = [(i / 80) ** 2 for i in range(81)]  # more of them where the root is steep

@@ -30,7 +30,7 @@ def windows_svg() -> str:
         f"Griffin's rise until the window of {length(SIZES['window'])} is full: {told}.",
         Axis("tokens", LENGTHS[0], LENGTHS[-1], length, log=True, ticks=LENGTHS),
         Axis("kept by one sequence", min(ends) / 2, 2 * max(ends), binary, log=True,
-             ticks=[2.0**i for i in range(18, 35, 4)]),
+             ticks=[2.0**i for i in range(20, 35, 4)]),
         [Key(name, look) for name, look in looks.items()],
     )  # fmt: skip
     for name, size in sizes.items():

@@ -23,7 +23,7 @@ def passes_svg() -> str:
     _grid(figure, 130, CHUNK, 1, GAP)
     figure.words(0, 202, "2. The states between chunks, one by one", font_weight="bold")
     _chain(figure, 212)
-    figure.words(0, 246, "3. Each chunk again, now from its state", font_weight="bold")
+    figure.words(0, 246, "3. All is read again: each from its state", font_weight="bold")
     _grid(figure, 254, CHUNK, 1, GAP)
     return str(figure)
 

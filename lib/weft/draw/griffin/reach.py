@@ -13,16 +13,17 @@ LENGTHS = tuple(1 << i for i in range(9, 18))
 CHIPS_SHOWN = ("a100-80", "h100", "h200", "b200")
 SHORTEST = 64  # steps of a chunk
 SIZE = 4  # fp32
+LOADS = 4 / 5  # of what chunks move; what has to be under way for them
 
 
 def split(chip: str, T: int, channels: int, ahead: int = AHEAD) -> int:
     """So many chunks as keep the memory busy, none of them shorter than SHORTEST.
 
     >>> split("h200", 8192, 2048), split("h200", 8192, 65536)
-    (8, 2)
+    (4, 2)
     """
     T, channels, ahead = sizes(T=T, channels=channels, ahead=ahead)
-    wanted = CHIPS[chosen("chip", chip, CHIPS_SHOWN)].bandwidth * LATENCY
+    wanted = CHIPS[chosen("chip", chip, CHIPS_SHOWN)].bandwidth * LATENCY * LOADS
     return max(2, min(ceil(wanted / (channels * ahead * 2 * SIZE)), T // SHORTEST))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from weft.draw.figure import FORWARD, Figure, Scale, measure
+from weft.draw.figure import FORWARD, LEGIBLE, Figure, Scale, measure
 from weft.draw.measured.curves import NOTHING
 from weft.plan.units import amount, quantity
 
@@ -36,7 +36,7 @@ def svg(
     high = top + sum(LINE + BAR + LINE * len(lines) + GAP for lines in reasons)
     figure = Figure(
         WIDE, high, title or "Versions, one after the other", _describe(steps, unit, limits),
-        least=WIDE * 0.85, largest=WIDE * 1.5,
+        least=WIDE * LEGIBLE, largest=WIDE * 1.5,
     )  # fmt: skip
     if title:
         figure.words(0, 12, title, font_weight="bold")

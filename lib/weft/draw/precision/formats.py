@@ -71,7 +71,8 @@ def _error(became: float, x: float) -> str:
         return ", exact"
     if not isfinite(became) or x == 0:
         return ""
-    return f", off by {percent(abs(became - x) / abs(x), 2)}"
+    off = abs(became - x) / abs(x)
+    return f", off by {percent(off, 2)}" if off < 10 else ", many times as large"
 
 
 def _spell(x: float, formats: Sequence[Format], threshold: float | None) -> str:

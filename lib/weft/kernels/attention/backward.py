@@ -10,6 +10,7 @@ from weft.kernels.attention.delta import delta_kernel
 from weft.kernels.attention.dkdv import dkdv_kernel
 from weft.kernels.attention.dq import dq_kernel
 from weft.kernels.attention.launch import Problem, in_rows, view
+from weft.kernels.attention.tile import View
 
 
 def backward(
@@ -18,12 +19,7 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """The gradients of q, k and v that are wanted, from those of o and of the log-sum-exp."""
     B, T, S, H, G, K, V = x.sizes
-    do_BTHV, delta_BTH = in_rows(do_BTHV), x.per_row()
-    if dlse_BTH is not None:
-        dlse_BTH = x.per_row().copy_(dlse_BTH)
-    rows = {"do": view(do_BTHV), "lse": view(lse_BTH), "delta": view(delta_BTH)}
-    tile, given = x.tile("delta"), {"o": view(o_BTHV), "dlse": view(dlse_BTH)}
-    x.launch("delta", delta_kernel, x.programs("q", tile), tile, **rows, **given)
+    rows = by_rows(x, o_BTHV, lse_BTH, do_BTHV, dlse_BTH)
     dq_BTHK = dk_BSGK = dv_BSGV = None
     if wanted[0]:
         tile, dq_BTHK = x.tile("dq"), x.q.new_empty(B, T, H, K)
@@ -34,3 +30,16 @@ def backward(
         results = {"dk": view(dk_BSGK), "dv": view(dv_BSGV)}
         x.launch("dkdv", dkdv_kernel, x.programs("k", tile), tile, **rows, **results)
     return dq_BTHK, dk_BSGK, dv_BSGV
+
+
+def by_rows(
+    x: Problem, o_BTHV: Tensor, lse_BTH: Tensor, do_BTHV: Tensor, dlse_BTH: Tensor | None
+) -> dict[str, View]:
+    """What the other two passes need of each row: "do", "lse", and "delta" by the first pass."""
+    delta_BTH = x.per_row()
+    if dlse_BTH is not None:
+        dlse_BTH = x.per_row().copy_(dlse_BTH)
+    rows = {"do": view(in_rows(do_BTHV)), "lse": view(lse_BTH), "delta": view(delta_BTH)}
+    tile, given = x.tile("delta"), {"o": view(o_BTHV), "dlse": view(dlse_BTH)}
+    x.launch("delta", delta_kernel, x.programs("q", tile), tile, **rows, **given)
+    return rows

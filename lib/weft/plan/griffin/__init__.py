@@ -6,6 +6,7 @@ from weft.plan.griffin.keeps import (
     GriffinState,
     cache_bytes,
     decode_seconds,
+    parameters,
     recurrentgemma,
     sequence_bytes,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "half_life",
     "kept",
     "least_channels",
+    "parameters",
     "recurrentgemma",
     "scan_seconds",
     "scan_work",

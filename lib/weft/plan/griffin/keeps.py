@@ -3,10 +3,12 @@
 from typing import NamedTuple
 
 from weft.plan.arguments import instance, positive, sizes, whole
+from weft.plan.griffin.gates import gate_parameters
 from weft.plan.hardware import Chip
 
 LAYERS = {"recurrent": 18, "attention": 8}  # of RecurrentGemma 2B, in the order 2 to 1
 SIZES = {"width": 2560, "G": 1, "K": 256, "window": 2048}
+VOCABULARY, BLOCKS, MLP = 256_000, 10, 3  # the last in widths
 
 
 class GriffinState(NamedTuple):
@@ -72,6 +74,23 @@ def recurrentgemma(T: int) -> GriffinState:
     91
     """
     return sequence_bytes(T, **LAYERS, **SIZES)
+
+
+def parameters() -> int:
+    """Weights of RecurrentGemma 2B's matrices; the embedding is also the output.
+
+    Three matrices in each MLP, three around each recurrence besides its gates, four in attention,
+    of which two are as narrow as its one kv head.
+
+    >>> round(parameters() / 1e9, 2)
+    2.68
+    """
+    width, narrow = SIZES["width"], SIZES["G"] * SIZES["K"]
+    recurrent = 3 * width**2 + gate_parameters(width, BLOCKS)
+    attention = 2 * width**2 + 2 * width * narrow
+    mlps = sum(LAYERS.values()) * 3 * MLP * width**2
+    mixers = LAYERS["recurrent"] * recurrent + LAYERS["attention"] * attention
+    return VOCABULARY * width + mlps + mixers
 
 
 def decode_seconds(chip: Chip, chats: float, moved: float, params: float) -> float:

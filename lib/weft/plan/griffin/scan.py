@@ -12,7 +12,9 @@ from weft.plan.hardware import Chip
 from weft.plan.roofline import Work
 
 AHEAD = 32  # steps of a and x that a thread has on their way
-LATENCY = 0.8e-6  # seconds from asking for a number to having it, with the memory busy
+# Seconds from asking for a number to using it, of a memory that is far from busy: what one step of
+# fla's scan took on an H800, 7.520576 ms / 16384 (its chunk.py of HGRN). A busy one takes longer.
+LATENCY = 0.46e-6
 
 
 def scan_work(B: int, T: int, D: int, size: int = 4, chunks: int = 1) -> Work:
@@ -38,32 +40,35 @@ def scan_seconds(
     ahead: int = AHEAD,
     latency: float = LATENCY,
 ) -> float:
-    """Seconds of the scan's bytes at the rate that its loads under way allow (Little's law).
+    """Seconds of the scan: of all its bytes, or of its loads, whichever is longer.
+
+    Loads come at the rate that those under way allow (Little's law); stores are not waited for.
 
     >>> from weft.plan.hardware import CHIPS
-    >>> few = scan_seconds(CHIPS["h200"], 1, 8192, 2560)
-    >>> few / scan_seconds(CHIPS["h200"], 1, 8192, 2560, chunks=8) > 3
+    >>> few = scan_seconds(CHIPS["h200"], 1, 8192, 512)
+    >>> few / scan_seconds(CHIPS["h200"], 1, 8192, 512, chunks=16) > 4
     True
     """
     work = scan_work(B, T, D, size, chunks)
     (ahead,) = sizes(ahead=ahead)
     latency = amount("latency", latency, above=True)
     under_way = B * D * min(chunks, T) * min(ahead, -(-T // chunks)) * 2 * size
-    return work.bytes / reached(chip, under_way, latency)
+    loads = work.bytes - B * T * D * size
+    return max(work.bytes / chip.bandwidth, loads / reached(chip, under_way, latency))
 
 
 def least_channels(
     chip: Chip, size: int = 4, ahead: int = AHEAD, latency: float = LATENCY
 ) -> float:
-    """B D from which one pass is at least as fast as chunks: 3/5 of what fills the memory.
+    """B D from which one pass is at least as fast as chunks that keep the memory busy.
 
-    One pass with a share s of the loads that the memory can serve takes 3 / s, chunks take 5.
+    Then its T / ahead round trips take as long as the 5 numbers an element that chunks move.
 
     >>> from weft.plan.hardware import CHIPS
     >>> round(least_channels(CHIPS["h200"]))
-    9000
+    3450
     """
     instance(Chip, chip=chip)
     size, ahead = sizes(size=size, ahead=ahead)
     latency = amount("latency", latency, above=True)
-    return 3 / 5 * chip.bandwidth * latency / (ahead * 2 * size)
+    return chip.bandwidth * latency / (5 * size * ahead)
