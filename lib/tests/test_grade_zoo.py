@@ -14,10 +14,12 @@ COUNTED = (
 ONLY = "another way to the same numbers is a right answer, or moves other bytes"
 LACKS = {
     "mutates input": dict.fromkeys(
-        ["attention", "decode", "gpu", "hopper", "pipeline", "roofline", "zero"],
+        ["attention", "decode", "gpu", "griffin", "hopper", "pipeline", "roofline", "zero"],
         COPIES,
     ),
-    "library's own": dict.fromkeys(["attention", "decode", "offload", "precision", "zero"], CLOSED),
+    "library's own": dict.fromkeys(
+        ["attention", "decode", "griffin", "offload", "precision", "retention", "zero"], CLOSED
+    ),
     "out of sight": {"pipeline": METERED, "processes": METERED},
     "gives up": dict.fromkeys(
         ["attention", "collectives", "decode", "offload", "precision"], FOUND
@@ -26,7 +28,7 @@ LACKS = {
         ["attention", "decode", "gpu", "precision", "roofline", "zero"], COUNTED
     ),
     "other mechanism": dict.fromkeys(
-        ["attention", "decode", "gpu", "offload", "processes", "roofline"], ONLY
+        ["attention", "decode", "gpu", "griffin", "offload", "processes", "roofline"], ONLY
     ),
     "wrong order": {
         "precision": "each number is rounded, and each step of a scale taken, for itself",

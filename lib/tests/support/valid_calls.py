@@ -138,7 +138,11 @@ VALUES = {
     "plan.decode.serve.": {"memory": "paged"},
     "plan.decode.Blocks.add.": {"sequence": "b"},
     "plan.decode.Blocks.holders.": {"block": 1},
-    "plan.experts.": {"experts": 4, "e": 2, "factor": 1.25},
+    "plan.experts.": {"experts": 4, "e": 2, "factor": 1.25, "x": tensor((5, 3)),
+    "up": tensor((4, 3, 6)), "down": tensor((4, 6, 3)), "expert": tensor((5, 2), "int64"),
+    "weight": tensor((5, 2)), "kept": tensor((5, 2), "bool")},
+    "plan.experts.check_grouped.": {"x": tensor((5, 3)), "w": tensor((2, 3, 4)),
+    "sizes": tensor((2,), "int64")},
     "plan.gpu.": {
         "chip": "h100", "work": 2, "wait": 5, "turns": 3, "clocks": 480.0, "program": 0,
         "stride": 3, "columns": 5, "index": 1, "offset": 9, "addresses": [0, 4, 8],

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from weft.plan import experts
 from weft.plan.arguments import instance, whole
-from weft.plan.tensors import dtype_of, ranked, tensor
+from weft.plan.tensors import ranked, tensor
 
 
 class Routes(NamedTuple):
@@ -53,14 +53,10 @@ def switch(
     x [tokens, D], router [D, E], up [E, D, F], down [E, F, D] give [tokens, D]. ValueError names
     an argument that does not fit. Fedus et al. 2022, section 2.
     """
-    T, D = ranked("x", x, "tokens D", empty="tokens")
-    _, E = ranked("router", router, "D E")
-    *_, F = ranked("up", up, "E D F")
+    E, D, _ = experts.check_matrices(x, up, down)
+    T = len(x)
     wide = torch.promote_types(x.dtype, torch.float32)
-    tensor("router", router, "[D, E] with x's D", (D, E), beside=("x", x))
-    alike = {"dtypes": (dtype_of(x),), "beside": ("x", x)}
-    tensor("up", up, "[E, D, F] of router and x", (E, D, F), **alike)
-    tensor("down", down, "[E, F, D] of up", (E, F, D), **alike)
+    tensor("router", router, "[D, E] of x and up", (D, E), beside=("x", x))
     most = None if factor is None else experts.capacity(T, E, factor, k)
     routes = route(x.to(wide) @ router.to(wide), k, most)
     y = torch.zeros_like(x, dtype=wide)

@@ -53,8 +53,8 @@ def scan_seconds(
     (ahead,) = sizes(ahead=ahead)
     latency = amount("latency", latency, above=True)
     under_way = B * D * min(chunks, T) * min(ahead, -(-T // chunks)) * 2 * size
-    loads = work.bytes - B * T * D * size
-    return max(work.bytes / chip.bandwidth, loads / reached(chip, under_way, latency))
+    loads = (work.bytes - B * T * D * size) / reached(chip, under_way, latency)
+    return max(work.bytes / chip.bandwidth, loads)
 
 
 def least_channels(

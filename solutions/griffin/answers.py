@@ -1,0 +1,223 @@
+"""Griffin: five functions to write. README.md says what each has to reach.
+
+The first is plain Python. The next three are given torch tensors: what they compute, keep and send
+is counted. The last is a Triton kernel, whose loads and stores are counted.
+
+The library's own recurrence, attention and plans are closed while you are graded. Grade with
+`weft grade griffin`.
+"""
+
+from types import SimpleNamespace
+
+try:
+    import torch
+    import triton.language as tl
+except ImportError:  # widest needs neither
+    tl = SimpleNamespace(constexpr=None)
+
+
+def widest(
+    chip: dict, model: dict, lengths: list[int], seconds: float
+) -> tuple[int, int, float] | None:
+    """The widest window with which these chats fit on a chip and a decoding step is fast enough.
+
+    chip        memory in bytes, bandwidth in bytes/s, rate in FLOP/s
+    model       params; layers, of which every `every`-th has local attention, with keys and values
+                of `kv_heads` heads of `head` channels; all others have a recurrence on `width`
+                channels, behind a convolution of `taps` taps. All whole numbers.
+    lengths     the tokens of each chat, at least one chat
+    seconds     what a step, one token for each chat, may take
+
+    Weights, keys, values and inputs of the convolution are numbers of 2 bytes, states of 4. For
+    each chat there is room for all its states, for the last taps - 1 inputs of each convolution and
+    for rings of `window` keys and as many values, however short it is. With the weights that has to
+    fit into nine tenths of the memory.
+
+    A step has matmuls, which take the time of reading all weights once or of 2 FLOPs for each
+    parameter and chat, whichever is longer. After them, not at the same time, each chat's states
+    are read and written, its convolutions' inputs read, and keys and values of min(length, window)
+    tokens read; nothing else counts.
+
+    Windows are multiples of 128, and at most the longest chat's tokens rounded up to one. Return
+    (window, bytes that all chats keep, seconds of a step); None if not even 128 will do.
+
+    RecurrentGemma 2B has 2.68e9 parameters and 26 layers, every third with attention, one kv head
+    of 256, width 2560 and 4 taps. On an H200, {"memory": 141e9, "bandwidth": 4.8e12, "rate":
+    989.4e12}, with 206 chats of 8192 tokens in 2 ms, that is (2432, 4199051264, 0.0019993…).
+    """
+    # BEGIN SOLUTION
+    attention = model["layers"] // model["every"]
+    states = (model["layers"] - attention) * model["width"]
+    inputs = (model["taps"] - 1) * states
+    token = attention * 2 * model["kv_heads"] * model["head"] * 2
+    weights, n = 2 * model["params"], len(lengths)
+    matmuls = max(weights / chip["bandwidth"], 2 * model["params"] * n / chip["rate"])
+    for window in range(-(-max(lengths) // 128) * 128, 0, -128):
+        kept = n * (4 * states + 2 * inputs + token * window)
+        read = sum(min(length, window) for length in lengths) * token
+        step = matmuls + (n * (8 * states + 2 * inputs) + read) / chip["bandwidth"]
+        if 10 * (weights + kept) <= 9 * chip["memory"] and step <= seconds:
+            return window, kept, step
+    return None
+    # END SOLUTION
+
+
+def packed(x, log_a, begins, initial=None):
+    """The states of the RG-LRU over packed documents, [T, D], in few operations.
+
+    x [T, D] is what the input gates let through, log_a [T, D] the logarithms of the decays, from 0,
+    where a gate is shut, by way of -1e-12 down to -1e4. begins [T] is True at the first token of a
+    document. That has no past, and enters unscaled, whatever its decay; elsewhere
+
+        h_t = a_t h_{t-1} + sqrt(1 - a_t^2) x_t.
+
+    `initial` [D] is the state before token 0, whose document then began earlier, unless begins[0]
+    says otherwise; without it a document begins at token 0. All are float32, as is what you return,
+    but begins, bool. Each number of a state has to be right to 1e-4 of the sum of what is in it,
+    all taken positive: what each token has written, as far as it is still there.
+
+    In the graded run, T = 512 and D = 4, there are 350 operations and 128 KiB for what they make.
+    An operation is what a GPU would launch a kernel for; views, such as slices, are none.
+    """
+    # BEGIN SOLUTION
+    anew = begins.clone()
+    if initial is None:
+        anew[0] = True
+    a = log_a.exp().masked_fill_(anew[:, None], 0.0)
+    room = torch.expm1(2 * log_a).neg_().sqrt_().masked_fill_(anew[:, None], 1.0)
+    h = room.mul_(x)
+    if initial is not None:
+        h[0] += a[0] * initial
+    step = 1
+    while step < len(h):
+        h[step:] += a[step:] * h[:-step]
+        a[step:] = a[step:] * a[:-step]
+        step *= 2
+    return h
+    # END SOLUTION
+
+
+def extend(q, k, v, keys, values, first: int, slope: float):
+    """Local attention of a piece of a sequence, through a ring: o [T, V].
+
+    q, k [T, K] and v [T, V] are those of one head for the tokens at positions first, first + 1, …
+    keys [W, K] and values [W, V] are the ring: position p has slot p % W. Slots in which no token
+    has been yet hold NaN. A query at position p sees the keys of positions p - W + 1 up to p, its
+    own among them, with the scores q k / sqrt(K) - slope (p - position of the key).
+
+    Write into the ring what the next piece needs, every token into its slot. T may be 1, as in
+    decoding, or longer than W, as in a prompt. All is float32.
+
+    In the graded run, T = 320, W = 16 and K = V = 4, there are 1,200 operations, counted as in
+    `packed`, and 384 KiB for what they make.
+    """
+    # BEGIN SOLUTION
+    T, W = len(q), len(keys)
+    held = min(first, W)
+    old = torch.arange(first - held, first) % W
+    k, v = torch.cat([keys[old], k]), torch.cat([values[old], v])
+    rows = []
+    for i in range(held, held + T, W):  # W queries at a time see fewer than 2 W keys
+        low, end = max(0, i - W + 1), min(held + T, i + W)
+        back = torch.arange(i, end)[:, None] - torch.arange(low, end)
+        scores = q[i - held : end - held] @ k[low:end].T * q.shape[1] ** -0.5 - slope * back
+        scores = scores.masked_fill((back < 0) | (back >= W), float("-inf"))
+        rows.append(scores.softmax(1) @ v[low:end])
+    new = min(T, W)
+    slots = torch.arange(first + T - new, first + T) % W
+    keys[slots], values[slots] = k[-new:], v[-new:]
+    return torch.cat(rows)
+    # END SOLUTION
+
+
+def convolve(x, weight, lengths: list[int], begins: list[int], rank: int, send, recv):
+    """The temporal convolution of packed documents whose tokens lie on several ranks: y as x.
+
+    Of one sequence rank r has the next lengths[r] tokens behind those of rank r - 1; x
+    [lengths[rank], D] are this rank's. weight [taps, D] has the factors, weight[0] of a token's own
+    channel and weight[j] of the one j tokens before it:
+
+        y_t = weight[0] x_t + weight[1] x_{t-1} + … + weight[taps - 1] x_{t-taps+1}
+
+    as far as those tokens are of its document. begins has the positions in the sequence at which
+    documents begin, in order, 0 the first of them. float64.
+
+    send(rows, to) sends rows [m, D], m at least 1, to a rank, and does not wait; recv(source) gives
+    what that rank sends here next, and waits for it. Messages from one rank come in order. Receive
+    all that is sent to you. A rank may have no tokens, or fewer than taps - 1.
+
+    Bytes: a rank is sent the rows in front of its own that its tokens see, each once, and no other;
+    nothing if it has no tokens. Rounds: nobody may have to receive before it can send.
+    """
+    # BEGIN SOLUTION
+    starts = [sum(lengths[:r]) for r in range(len(lengths) + 1)]
+    own = range(starts[rank], starts[rank + 1])
+    for r in range(rank + 1, len(lengths)):
+        if rows := _both(_seen(starts, begins, len(weight), r), own):
+            send(x[rows[0] - own.start : rows[-1] + 1 - own.start], r)
+    seen = _seen(starts, begins, len(weight), rank)
+    owners = [r for r in range(rank) if _both(seen, range(starts[r], starts[r + 1]))]
+    every = torch.cat([*map(recv, owners), x])  # from seen's first position on
+    y = torch.zeros_like(x)
+    for begin, end in zip(begins, [*begins[1:], starts[-1]], strict=True):
+        for j in range(len(weight)):
+            low, high = max(own.start, begin + j), min(own.stop, end)
+            if low < high:
+                before = every[low - j - seen.start : high - j - seen.start]
+                y[low - own.start : high - own.start] += weight[j] * before
+    return y
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+def _seen(starts: list[int], begins: list[int], taps: int, rank: int) -> range:
+    """The positions in front of a rank's own that its tokens see."""
+    start = starts[rank]
+    if start == starts[rank + 1]:
+        return range(start, start)
+    document = max(begin for begin in begins if begin <= start)
+    return range(max(document, start - taps + 1), start)
+
+
+def _both(a: range, b: range) -> range:
+    return range(max(a.start, b.start), min(a.stop, b.stop))
+
+
+# END SOLUTION
+
+
+def scan_back(
+    p_a, p_h, p_dh, p_begins, p_initial, p_dlast, p_dlog_a, p_du, p_dinitial,
+    T, D, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A Triton kernel, run as scan_back[(B, ceil(D / BLOCK))](…): the scan's gradients, packed.
+
+    Forward was h_t = a_t h_{t-1} + u_t from the state `initial` on, and h_t = u_t, whatever a_t,
+    where begins is 1: there a document begins. a, h and dh, what the loss has for each h [B, T, D];
+    begins [B, T] of int32, 0 or 1; initial and dlast [B, D]: what flows back into the last state
+    from behind, beside its dh. float32, and all lie element after element.
+
+    Store the gradients of log a (not of a), of u [B, T, D] and of initial [B, D]. Program (b, j)
+    has sequence b and its channels from j * BLOCK up to (j + 1) * BLOCK. BLOCK is a power of two;
+    T and D are any numbers of at least 1.
+
+    Load nothing twice in a program, nor what belongs to others, and store each result once. All has
+    to be loaded but h of the last token, and where a document begins, its a and what was before it.
+    Touch no memory beyond the tensors' ends. The grader adds triton.jit.
+    """
+    # BEGIN SOLUTION
+    i_b = tl.program_id(0)
+    o_d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    m_d = o_d < D
+    b_flow = tl.load(p_dlast + i_b * D + o_d, mask=m_d)
+    for i in range(T):
+        t = i_b * T + T - 1 - i
+        b_du = b_flow + tl.load(p_dh + t * D + o_d, mask=m_d)
+        b_flow = tl.load(p_a + t * D + o_d, mask=m_d) * b_du
+        b_flow = tl.where(tl.load(p_begins + t) == 1, 0.0, b_flow)
+        p_before = tl.where(i < T - 1, p_h + (t - 1) * D, p_initial + i_b * D)
+        b_before = tl.load(p_before + o_d, mask=m_d)
+        tl.store(p_dlog_a + t * D + o_d, b_flow * b_before, mask=m_d)
+        tl.store(p_du + t * D + o_d, b_du, mask=m_d)
+    tl.store(p_dinitial + i_b * D + o_d, b_flow, mask=m_d)
+    # END SOLUTION

@@ -1,0 +1,38 @@
+"""Looks no further than a context of 8,192 tokens."""
+
+KIND = "gives up"
+FAILS = ["test_crossing_window", "test_crossing_moved", "test_crossing_any"]
+
+
+def crossing(
+    layers: int,
+    full: int,
+    window: int,
+    kv: int,
+    width: int,
+    size: int,
+    block: int,
+    heads: int,
+    K: int,
+    V: int,
+    state: int,
+    ranks: int = 1,
+    moved: bool = False,
+) -> int | None:
+    token = 2 * max(1, -(-kv // ranks)) * width * size
+    states = layers * -(-heads // ranks) * K * V * state
+    most = 2 * states - layers * token if moved else states
+
+    def more(T: int) -> bool:
+        whole = T if moved else -(-T // block) * block
+        return token * (full * whole + (layers - full) * min(T, window)) > most
+
+    if not full and not more(window):
+        return None
+    low, high = 0, 8192
+    if not more(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if more(middle) else (middle, high)
+    return high

@@ -1,0 +1,17 @@
+"""The last chunk, which is shorter, fades and turns the state as if it were whole."""
+
+KIND = "edge of the range"
+FAILS = ["test_turning_state", "test_turning_memory", "test_turning_bytes", "test_turning_any"]
+
+
+def turning(q, k, v, decay, speeds, S, chunk: int):
+    o = []
+    for b_q, b_k, b_v in zip(*(x.split(chunk, 1) for x in (q, k, v)), strict=True):
+        rows = b_q.shape[1]
+        i = torch.arange(rows)[:, None]
+        L = (decay ** (i - i.T).clamp(min=0)).tril()
+        b_q, b_k = _turned(b_q, (i + 1) * speeds), _turned(b_k, (i + 1) * speeds)
+        o.append(decay ** (i + 1) * (b_q @ S) + (b_q @ b_k.mT * L) @ b_v)
+        S = decay**chunk * S + (decay ** (rows - 1 - i) * b_k).mT @ b_v
+        S = _turned(S.mT, -chunk * speeds).mT
+    return torch.cat(o, 1), S
