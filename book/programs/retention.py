@@ -6,33 +6,33 @@ import torch
 from torch.nn.functional import silu
 
 
-def decays(H):
-    return 1 - 2.0 ** (-5 - torch.arange(H).view(H, 1, 1))
+def log_decays(H):
+    return torch.log1p(-(2.0 ** (-5 - torch.arange(H)))).view(H, 1, 1)
 
 
-def recurrent(q, k, v, decay, S):
-    o = []
+def recurrent(q, k, v, g, S):
+    o, decay = [], g.exp()
     for t in range(q.shape[1]):
         S = decay * S + k[:, t, :, None] * v[:, t, None, :]
         o.append(q[:, t, None, :] @ S)
     return torch.cat(o, 1), S
 
 
-def parallel(q, k, v, decay):
+def parallel(q, k, v, g):
     n = torch.arange(q.shape[1])
     distance = n[:, None] - n  # row: the query's, column: the key's token
-    L = (decay ** distance.clamp(min=0)).tril()
+    L = (g * distance.clamp(min=0)).exp().tril()
     return (q @ k.mT * L) @ v
 
 
-def chunked(q, k, v, decay, S, C):
+def chunked(q, k, v, g, S, C):
     o = []
     for Q, K, V in zip(*(x.split(C, 1) for x in (q, k, v)), strict=True):
         rows = Q.shape[1]  # C, or fewer in the last chunk
         i = torch.arange(rows)[:, None]
-        read, write = decay ** (i + 1), decay ** (rows - 1 - i)
-        o.append(read * (Q @ S) + parallel(Q, K, V, decay))
-        S = decay**rows * S + (write * K).mT @ V
+        read, write = (g * (i + 1)).exp(), (g * (rows - 1 - i)).exp()
+        o.append(read * (Q @ S) + parallel(Q, K, V, g))
+        S = (g * rows).exp() * S + (write * K).mT @ V
     return torch.cat(o, 1), S
 
 
@@ -54,24 +54,24 @@ def layer(x, weights, S, first=0, C=16, eps=1e-6):
     q, k, v, gate = (x @ w for w in weights[:4])  # v and gate: wider
     q, k, v = (y.unflatten(-1, (H, -1)).transpose(0, 1) for y in (q, k, v))
     q, k = rotate(q, first), rotate(k * K**-0.5, first)
-    o, S = chunked(q, k, v, decays(H), S, C)
+    o, S = chunked(q, k, v, log_decays(H), S, C)
     o = normalize(o, eps).transpose(0, 1).flatten(-2)
     return (silu(gate) * o) @ weights[4], S
 
 
-def compare_forms(q, k, v, decay, S):
-    o, last = recurrent(q, k, v, decay, S)
-    same = torch.allclose(o, parallel(q, k, v, decay))
+def compare_forms(q, k, v, g, S):
+    o, last = recurrent(q, k, v, g, S)
+    same = torch.allclose(o, parallel(q, k, v, g))
     print("recurrent as parallel:", same)
     for C in 1, 16, 200:
-        o_C, S_C = chunked(q, k, v, decay, S, C)
+        o_C, S_C = chunked(q, k, v, g, S, C)
         same = torch.allclose(o_C, o) and torch.allclose(S_C, last)
         print(f"recurrent as chunks of {C}:", same)
 
 
-def shift(q, k, v, decay):
-    early = parallel(rotate(q), rotate(k), v, decay)
-    late = parallel(rotate(q, 1000), rotate(k, 1000), v, decay)
+def shift(q, k, v, g):
+    early = parallel(rotate(q), rotate(k), v, g)
+    late = parallel(rotate(q, 1000), rotate(k, 1000), v, g)
     print("1000 tokens later:", torch.allclose(early, late))
 
 
@@ -99,17 +99,17 @@ def main():
     torch.set_default_dtype(torch.float64)
     if torch.cuda.is_available():
         torch.set_default_device("cuda")
-    half_lives = (f"{log(0.5) / log(x):.0f}" for x in decays(8))
+    half_lives = (f"{log(0.5) / g:.0f}" for g in log_decays(8).flatten())
     print("half-lives:", *half_lives, "tokens")
     H, T, K, V = 4, 101, 6, 12  # no chunk divides 101
-    decay, S = decays(H), torch.zeros(H, K, V)
+    g, S = log_decays(H), torch.zeros(H, K, V)
     q, k = torch.randn(2, H, T, K)
     v = torch.randn(H, T, V)
-    compare_forms(q, k, v, decay, S)
-    grown = (decays(1).item() ** -torch.arange(400)).half()
+    compare_forms(q, k, v, g, S)
+    grown = (-g[0, 0] * torch.arange(400)).exp().half()
     print("fp16: 1 / decay^t is inf at", grown.isinf().nonzero()[0].item())
-    shift(q, k, v, decay)
-    divide(normalize(parallel(q, k, v, decay), eps=0))
+    shift(q, k, v, g)
+    divide(normalize(parallel(q, k, v, g), eps=0))
     D = H * K
     widths = (D, D), (D, D), (D, 2 * D), (D, 2 * D), (2 * D, D)
     weights = [torch.randn(a, b) * a**-0.5 for a, b in widths]

@@ -116,7 +116,7 @@ def piece(answers, length, each, pieces, K, BLOCK, loud=2.0, seed=0) -> dict:
     wide = torch.tensor([*table, 1 << 30], dtype=torch.int32)
     named = {"q": q, "keys": k_cache, "values": v_cache, "table": wide, "o": o, "lse": lse}
     rest = length, each, K**-0.5, K, BLOCK
-    counts = kernel.run(answers.file, "piece", (pieces,), named, rest)
+    counts = kernel.run(answers, "piece", (pieces,), named, rest)
     wrong = None
     for i in range(pieces):
         mine = slice(i * each, (i + 1) * each)
@@ -138,7 +138,7 @@ def merge(answers, H, pieces, K, N, loud=0.0, blank=(), seed=0) -> dict:
     for h, i in blank:
         lse[h, i], parts[h, i] = float("-inf"), NAN if (h + i) % 2 else float("inf")
     named = {"parts": parts, "lse": lse, "o": torch.full((H, K), NAN)}
-    counts = kernel.run(answers.file, "merge", (H,), named, (pieces, K, N))
+    counts = kernel.run(answers, "merge", (H,), named, (pieces, K, N))
     weights = (lse.double() - lse.double().amax(1, keepdim=True).clamp(min=-1e9)).exp()
     right = (weights[..., None] * parts.double().nan_to_num(0, 0)).sum(1)
     right /= weights.sum(1, keepdim=True).clamp(min=1e-300)

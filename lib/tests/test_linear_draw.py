@@ -91,12 +91,15 @@ def test_the_board_shows_what_each_rule_answers():
     from weft.draw.linear.board import RULES, WRITES
 
     shown = words(parse(draw.board_svg()))
-    answers = [word for word in shown if re.match(r"[pr]: ", word)]
+    answers = [word for word in shown if re.match(r"[prs]: ", word)]
     want = []
     for i in range(len(WRITES)):
         for _, rule, decay in RULES:
             p, r = state_after(rule, WRITES[: i + 1], decay)
             want += [f"p: {p:.4g}", f"r: {r:.4g}"]
+            if i == len(WRITES) - 1:
+                want += [f"s: {0.6 * p + 0.8 * r:.4g}"]
+    assert want[-1] == "s: 3"  # the delta rule's last write is answered exactly
     assert answers == want
     assert plan.answers([k for _, k, _ in WRITES], [v for *_, v in WRITES], [(1.0, 0.0)], "delta")[
         2

@@ -9,7 +9,7 @@ import pytest
 from weft.plan import linear, roofline
 from weft.plan.attention import cuts
 from weft.plan.hardware import CHIPS
-from weft.plan.linear import FORMS, RULES
+from weft.plan.linear import RULES
 from weft.plan.precision import FORMATS
 
 SIZES = [(1, 1, 1), (7, 3, 5), (12, 4, 4), (13, 5, 2)]  # T, K, V
@@ -75,32 +75,56 @@ def test_the_other_forms_count_tokens_and_scores(T, K, V):
         linear.work("parallel", T, K, V, rule="delta")
 
 
-def test_a_program_holds_what_its_form_keeps():
-    K, V, C = 3, 5, 4
-    assert linear.on_chip("recurrent", K, V, C) == 4 * K * V + 2 * 2 * (K + V)
-    tile = 2 * C * (2 * K + V) + 4 * C * C + 4 * C * V
-    assert linear.on_chip("parallel", K, V, C) == tile
-    assert linear.on_chip("chunked", K, V, C) == tile + 4 * K * V
-    held = [linear.on_chip(form, 64, 64, 16) for form in FORMS]
-    assert held[0] < held[2] and held[1] < held[2]
+def test_a_program_holds_its_tiles_and_sums():
+    K, V, C, tile = 3, 5, 4, 4
+    q, k, state = C * K, C * K, K * tile
+    scores, outputs = C * C, C * tile
+    two, one = (linear.on_chip(K, V, C, 2, kernels, tile) for kernels in (2, 1))
+    assert two == (2 * (q + k + state), 4 * (scores + outputs))
+    assert one == (two.operands, two.sums + 4 * K * tile)
+    assert linear.on_chip(128, 256, 64) == linear.on_chip(256, 128, 64)
+    # Whole scores of Mamba-2's chunk fill the registers alone.
+    assert linear.on_chip(1, 1, 256).sums > linear.REGISTERS == 4 * 256 * 256
 
 
+@pytest.mark.parametrize("kernels", [1, 2])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("chip", ["a100-80", "h200", "b200"])
-def test_no_chunk_that_fits_is_better_than_the_best(chip, rule):
+def test_no_chunk_that_fits_is_better_than_the_best(chip, rule, kernels):
     chip = CHIPS[chip]
-    for width in (16, 64, 128):
-        best = linear.best_chunk(width, width, chip, rule=rule)
+    for width in (16, 64, 128, 256):
+        best = linear.best_chunk(width, width, chip, rule=rule, kernels=kernels)
 
         def least(C, width=width):
-            work = linear.work("chunked", 1 << 14, width, width, C, rule=rule)
+            work = linear.work("chunked", 1 << 14, width, width, C, rule=rule, kernels=kernels)
             return roofline.seconds(work, chip, "bf16")
 
-        assert linear.on_chip("parallel", width, width, best) <= chip.shared
-        for C in (16, 32, 64, 128, 256, 512, 1024):
-            assert (
-                least(best) <= least(C) or linear.on_chip("parallel", width, width, C) > chip.shared
-            )
+        def fits(C, width=width):
+            operands, sums = linear.on_chip(width, width, C, kernels=kernels)
+            return operands <= chip.shared and sums <= linear.REGISTERS
+
+        assert fits(best)
+        assert all(least(best) <= least(C) for C in CANDIDATES if fits(C))
+
+
+def test_a_state_that_fills_the_registers_has_no_chunk():
+    with pytest.raises(ValueError, match="K is 1024 and V 64, must be less"):
+        linear.best_chunk(1024, 64, CHIPS["h100"], kernels=1)
+    assert linear.best_chunk(1024, 64, CHIPS["h100"]) == 128
+
+
+def test_published_kernels_stay_above_the_least_of_one_kernel_and_beat_that_of_three():
+    """FlashInfer's pull request 3866: heads of 128, each query and key for four values."""
+    for chip, tokens, q_heads, v_heads, published, below in (
+        ("h100", 65536, 2, 8, 0.399e-3, True),
+        ("h100", 32768, 2, 8, 0.239e-3, True),
+        ("h100", 8192, 2, 8, 0.114e-3, False),
+    ):
+        three = linear.work("chunked", tokens, 128, 128, rule="delta")
+        assert (published < roofline.seconds(v_heads * three, CHIPS[chip], "bf16")) == below
+        one = linear.work("chunked", tokens, 128, 128, rule="delta", kernels=1)
+        shared = roofline.Work(v_heads * one.flops, tokens * 256 * 2 * (q_heads + v_heads))
+        assert published > roofline.seconds(shared, CHIPS[chip], "bf16")
 
 
 @pytest.mark.parametrize("kernels", [1, 2])

@@ -30,13 +30,14 @@ def test_a_bar_crosses_as_many_lines_as_there_are_decays(C):
     root = parse(draw.edges_svg(C))
     lines = [float(x.get("x1")) for x in root.iter("{http://www.w3.org/2000/svg}line")]
     assert len(lines) == C
-    seen = {"query": {}, "key": {}}
+    seen = {"query": {}, "key": {}, "the state": {}}
     for mark, tip in tips(root):
         left = float(mark.get("x"))
         right = left + float(mark.get("width"))
-        what, which = re.match(r"(query|key) (\d+)", tip).groups()
-        seen[what][int(which)] = sum(left < x < right for x in lines)
-        assert f"after {seen[what][int(which)]} decays" in tip
+        what, which = re.match(r"(query|key|the state)(?: (\d+))?", tip).groups()
+        seen[what][int(which or 0)] = sum(left < x < right for x in lines)
+        assert f"after {seen[what][int(which or 0)]} decays" in tip
+    assert seen["the state"] == {0: C}
     assert seen["query"] == {i: i + 1 for i in range(C)}
     assert seen["key"] == {j: C - 1 - j for j in range(C)}
     with pytest.raises(ValueError, match="C is 9, must be at most 8"):
@@ -55,7 +56,9 @@ def test_curves_pass_through_their_half_lives():
 def test_a_norm_takes_out_factors_until_its_epsilon_is_as_large():
     assert draw.normed(5.0, 0) == draw.normed(0.005, 0) == 1
     assert draw.normed(1e-3, 1e-6) == pytest.approx(0.5**0.5)
-    assert any("10⁻⁴ gives 0.10" in tip for _, tip in tips(parse(draw.knob_svg())))
+    dots = [tip for _, tip in tips(parse(draw.knob_svg())) if " gives " in tip]
+    assert ["10⁻³ gives 0.71" in dots[0], "10⁻⁴ gives 0.10" in dots[1]] == [True, True]
+    assert len(dots) == 2
 
 
 def test_the_slider_says_what_the_plan_says():

@@ -119,7 +119,7 @@ def attend(answers, lengths, window, K, BLOCK, loud=2.0, seed=0) -> dict:
     named = {"q": made["q"][0].clone(), "k": made["k"], "v": made["v"]}
     named["o"] = torch.full((T, K), float("nan"))
     named["begin"] = torch.tensor(begin, dtype=torch.int32)
-    counts = kernel.run(answers.file, "attend", (T,), named, (window, K**-0.5, K, BLOCK))
+    counts = kernel.run(answers, "attend", (T,), named, (window, K**-0.5, K, BLOCK))
     return {"wrong": _wrong("o", named["o"], right)} | counts.moved
 
 

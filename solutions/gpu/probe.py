@@ -48,7 +48,7 @@ def add(answers, x, y, strides):
         "out": apart([[FAR] * columns] * count, strides[2], "float32"),
     }
     grid = count, -(-columns // BLOCK)
-    counts = kernel.run(answers.file, "add_kernel", grid, named, (columns, *strides, BLOCK)).moved
+    counts = kernel.run(answers, "add_kernel", grid, named, (columns, *strides, BLOCK)).moved
     found = {"out": within(named["out"].tolist(), count, columns, strides[2])[0]}
     for kind, moved in counts.items():
         for stride, (name, flat) in zip(strides, moved.items(), strict=True):
@@ -71,7 +71,7 @@ def rms_norm(answers, x, weight, stride, epsilon, dtype):
     }
     block = 1 << (columns - 1).bit_length()
     rest = columns, stride, epsilon, block
-    counts = kernel.run(answers.file, "rms_norm_kernel", (count,), named, rest).moved
+    counts = kernel.run(answers, "rms_norm_kernel", (count,), named, rest).moved
     strides = {"x": stride, "weight": columns, "out": columns}
     moved = [
         (verb, name, *within(flat, 1 if name == "weight" else count, columns, strides[name]))

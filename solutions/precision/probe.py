@@ -54,7 +54,7 @@ def nudge(answers, n, BLOCK, seed=0, kind="any") -> dict:
     right = ((wide + random) // 65536 * 65536).to(torch.int32).view(torch.float32)
     right = torch.where(x.isnan(), x, right)
     named = {"x": x, "random": random, "y": torch.full((n,), NAN, dtype=torch.bfloat16)}
-    counts = kernel.run(answers.file, "nudge", (ceil(n / BLOCK),), named, (n, BLOCK))
+    counts = kernel.run(answers, "nudge", (ceil(n / BLOCK),), named, (n, BLOCK))
     return {"wrong": _wrong("y", named["y"], right.double(), 0.0, x)} | counts.moved
 
 
@@ -92,7 +92,7 @@ def adam(answers, n, BLOCK, found=0, scale=1.0, seed=0, small=False, step=4) -> 
         growth = sizes["mean"] / right["mean"].abs().clamp_min(1e-30)
         sizes["master"] = sizes["master"] + step_size.abs() * growth
     rest = (n, scale, lr, beta1, beta2, rise1, rise2, eps, BLOCK)
-    counts = kernel.run(answers.file, "adam", (ceil(n / BLOCK),), named, rest)
+    counts = kernel.run(answers, "adam", (ceil(n / BLOCK),), named, rest)
     wrong = None
     for name in ("mean", "square", "master"):
         wrong = wrong or _wrong(name, named[name], right[name], 2e-6 * sizes[name])

@@ -253,7 +253,7 @@ def step(answers, counts, fresh, H, K, V, BLOCK, seed=0) -> dict:
         named[name] = torch.tensor(numbers, dtype=torch.int32)
     named["o"] = torch.full((rows, H, V), NAN)
     grid = N, H, V // BLOCK
-    moved = kernel.run(answers.file, "step", grid, named, (K, V, BLOCK)).moved
+    moved = kernel.run(answers, "step", grid, named, (K, V, BLOCK)).moved
     wrong = _wrong("o", named["o"], right_o, 1e-5, "float32")
     for n, slot in enumerate(used):
         if slot >= 0 and wrong is None:

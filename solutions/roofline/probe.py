@@ -69,7 +69,7 @@ def swiglu(answers, rows, dtype):
     F = h.shape[1] // 2
     named = {"h": h, "out": h.new_full((len(rows), F), float("nan"))}
     grid = len(rows), -(-F // BLOCK)
-    counts = kernel.run(answers.file, "swiglu_kernel", grid, named, (F, BLOCK))
+    counts = kernel.run(answers, "swiglu_kernel", grid, named, (F, BLOCK))
     return {"out": named["out"].double().tolist()} | counts.moved
 
 

@@ -211,14 +211,16 @@ def _counted(counts: Counts) -> Iterator[None]:
 
 
 def run(
-    answers: Path, name: str, grid: tuple[int, ...], named: dict[str, torch.Tensor], rest: tuple
+    answers: Any, name: str, grid: tuple[int, ...], named: dict[str, torch.Tensor], rest: tuple
 ) -> Counts:
     """Start an answer's kernel with tensors and then numbers, and count what it moves.
 
+    `answers` is what a probe is given, or the module itself where a student tries it by hand.
     Each tensor lies between margins that hold NaN, or a number that is none of its, and takes its
     place in `named`. Touching a margin, or memory elsewhere, is a MemoryError.
     """
-    function = kernel(answers, name)
+    file = Path(answers.__file__) if ismodule(answers) else answers.file
+    function = kernel(file, name)
     for key, x in named.items():
         fill = float("nan") if x.is_floating_point() else 1 << 30
         around = x.new_full((x.numel() + 2 * MARGIN,), fill)

@@ -13,6 +13,7 @@ SIZE = 2  # half precision
 LOOKS = {
     "FlashAttention": line(0, 2.5), "chunks, two kernels": line(1),
     "delta rule, three kernels": line(2), "chunks, one kernel": line(3, 1.25),
+    "delta rule, one kernel": line(4, 1.25),
 }  # fmt: skip
 
 
@@ -25,6 +26,7 @@ def token_seconds(T: int, K: int, C: int, chip: str) -> dict[str, float]:
         "chunks, two kernels": work("chunked", T, K, K, C, SIZE),
         "delta rule, three kernels": work("chunked", T, K, K, C, SIZE, "delta"),
         "chunks, one kernel": work("chunked", T, K, K, C, SIZE, kernels=1),
+        "delta rule, one kernel": work("chunked", T, K, K, C, SIZE, "delta", kernels=1),
     }
     return {name: roofline.seconds(one, at, "bf16") / T for name, one in works.items()}
 

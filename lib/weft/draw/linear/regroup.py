@@ -20,7 +20,8 @@ def regroup_svg() -> str:
         "Above, the product of Q and K transposed is a large square table, which then meets V. In "
         "the middle, K transposed times V is a small square, the state, which then meets Q. Below, "
         f"with a causal mask, the table is a triangle, and {T} queries stand each beside a small "
-        "square of its own, filled one part further from query to query.", largest=1.4,
+        "square of its own, as large as all others, and below it the keys that it has summed.",
+        largest=1.4,
     )  # fmt: skip
     for line, (formula, told) in enumerate(LINES):
         top = line * row
@@ -46,12 +47,11 @@ def regroup_svg() -> str:
     with figure.group(font_size=11, text_anchor="middle"):
         for i in range(T):
             left = LONG + 24 + i * (SHORT + 11)
-            figure.mark("rect", x=left, y=top + 8, width=SHORT, height=SHORT, fill_opacity=0.06)
-            filled = SHORT * (i + 1) / T
-            box = {"x": left, "y": top + 8, "width": filled, "height": SHORT}
+            box = {"x": left, "y": top + 4, "width": SHORT, "height": SHORT}
             figure.mark("rect", **box, **HISTORY.paint(), **OUTLINE, tip=f"the sum up to {i}")
-            figure.words(left + SHORT / 2, top + SHORT + 24, f"S{'₀₁₂₃₄₅₆₇₈₉'[i]}")
-    figure.words(LONG + 24, top + LONG - 4, "one sum for each query", font_size=11)
+            figure.words(left + SHORT / 2, top + SHORT + 19, f"S{'₀₁₂₃₄₅₆₇₈₉'[i]}")
+            figure.words(left + SHORT / 2, top + SHORT + 34, f"0–{i}" if i else "0")
+    figure.words(LONG + 24, top + LONG, "one state for each query; below, its keys", font_size=11)
     return str(figure)
 
 

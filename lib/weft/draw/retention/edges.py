@@ -13,6 +13,8 @@ READ, WRITE = svg.TRAVEL, svg.FORWARD
 def edges_svg(C: int = 4) -> str:
     """Above, how far the state before a chunk travels to each query; below, each key to the end.
 
+    Between them a bar from the old state to the new one, across all tokens.
+
     Each token fades the state first, at a dashed line, and then adds its own write: whatever
     crosses so many lines has faded so many times.
     """
@@ -20,7 +22,7 @@ def edges_svg(C: int = 4) -> str:
     if C > MOST:
         raise ValueError(f"C is {C}, must be at most {MOST} to be told apart")
     each = (WIDE - 2 * NAME - 40) / C
-    top, high = 58, 2 * (C * ROW + 24)
+    top, high = 58, 2 * C * ROW + 50
     figure = Figure.small(
         WIDE, top + high + 26, f"The two edges of a chunk of {C}", _describe(C), largest=1.5
     )
@@ -41,14 +43,19 @@ def edges_svg(C: int = 4) -> str:
     end = fade(C - 1) + each
     with figure.group(font_weight="bold"):
         figure.words(2, top + 12, "S")
-        figure.words(end + 4, top + high / 2 + 12, "new S")
+        figure.words(end + 4, top + C * ROW + 22, "new S")
     for i in range(C):
         y = top + i * ROW
         box = {"x": first - 6, "y": y, "width": fade(i) + 6 - first + 6, "height": BAR}
         tip = f"query {i} reads the state after {i + 1} decays"
         figure.mark("rect", **box, **READ.paint(), **OUTLINE, tip=tip)
         _power(figure, fade(i) + 12, y + 10, i + 1)
-    middle = top + high / 2
+    across = top + C * ROW + 12
+    box = {"x": first - 6, "y": across, "width": end - first + 6, "height": BAR}
+    tip = f"the state is in the new one after {C} decays"
+    figure.mark("rect", **box, **READ.paint(0.5), **OUTLINE, tip=tip)
+    figure.words(first, across + 10, power("γ", C), font_size=11, fill=svg.INK)
+    middle = across + ROW + 12
     for j in range(C):
         y = middle + j * ROW
         box = {"x": fade(j) + 6, "y": y, "width": end - fade(j) - 6, "height": BAR}
@@ -69,5 +76,6 @@ def _describe(C: int) -> str:
     return (
         f"{C} tokens from left to right, a dashed line at the beginning of each. Bars from the "
         f"state S on the left to each query, which cross as many lines as there are decays: "
-        f"{reads}. Below, bars from each key to the new state on the right: {writes}."
+        f"{reads}. Below them one bar from S to the new state across all {C}, and "
+        f"bars from each key to the new state on the right: {writes}."
     )

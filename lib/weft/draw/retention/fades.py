@@ -5,9 +5,9 @@ from weft.plan.linear import DECAYS
 from weft.plan.retention import half_life
 from weft.plan.units import length, percent
 
-SHOWN = (0, 2, 4, 7)  # heads, of RetNet's decays
-FARTHEST = 1 << 14
-TICKS = tuple(1 << i for i in range(0, 15, 2))
+SHOWN = (0, 2, 4, 6)  # heads, of RetNet's decays
+FARTHEST = 1 << 13
+TICKS = tuple(1 << i for i in range(0, 14, 2))
 
 
 def fades_svg() -> str:

@@ -8,6 +8,7 @@ from weft.plan.units import power
 
 EPSILONS = (1e-6, 1e-5)
 SMALLEST, LARGEST = -5, 1  # powers of ten on the x axis
+DOTS = (1e-3, 1e-4)  # a size, and what a division by 10 makes of it
 
 
 def normed(size: float, eps: float) -> float:
@@ -21,7 +22,7 @@ def normed(size: float, eps: float) -> float:
 
 
 def knob_svg() -> str:
-    """The size after the norm over the size before it, for two epsilons."""
+    """The size after the norm over the size before it, for two epsilons; dots on the first's."""
     looks = {eps: line(i, 2.5 - i / 2) for i, eps in enumerate(EPSILONS)}
     names = {eps: f"epsilon {_tens(eps)}" for eps in looks}
     told = "; ".join(
@@ -37,7 +38,7 @@ def knob_svg() -> str:
     )  # fmt: skip
     for eps, look in looks.items():
         chart.curve([(size, normed(size, eps)) for size in chart.spots(96)], look)
-        for size in (1e-3, 1e-4):
+        for size in DOTS if eps == EPSILONS[0] else ():
             after = normed(size, eps)
             chart.point(size, after, f"{names[eps]}: {_tens(size)} gives {after:.2f}")
     return str(chart.figure)

@@ -25,8 +25,10 @@ from weft.plan.linear.decoding import (
 )
 from weft.plan.linear.forms import (
     FORMS,
+    REGISTERS,
     RULES,
     STATE,
+    OnChip,
     best_chunk,
     break_even,
     inverse,
@@ -54,8 +56,10 @@ __all__ = [
     "FACTORS",
     "FORMS",
     "METHODS",
+    "REGISTERS",
     "RULES",
     "STATE",
+    "OnChip",
     "StateSizes",
     "answers",
     "best_chunk",

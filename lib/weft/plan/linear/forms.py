@@ -7,11 +7,14 @@
 The chunked form in two kernels is what libraries run: the first goes through the chunks, one after
 the other, and writes the state before each; the second computes all outputs at once, and reads
 those states back. In one kernel the state never leaves the chip, but only heads and parts of V
-run side by side. A decay adds products that we do not count. Columns of the state are
-independent, so a program that owns a part of V is counted by that part.
+run side by side, unless a sequence is cut on the chip as it is between ranks. What two or three
+kernels move is the least of these kernels, not of the rule: that is one kernel's. A decay adds
+products that we do not count. Columns of the state are independent, so a program that owns a part
+of V is counted by that part; what it reads of q and k once more is not.
 """
 
 from math import inf
+from typing import NamedTuple
 
 from weft.plan import attention
 from weft.plan.arguments import chosen, instance, sizes, whole
@@ -22,6 +25,15 @@ FORMS = ("recurrent", "parallel", "chunked")
 RULES = ("plain", "delta")
 STATE = 4  # bytes of an element of the state that a program holds: fp32
 TENSOR_CORE = 16  # rows that a tensor core multiplies at the least
+TILE = 64  # of K and of V, that a program takes at once
+REGISTERS = 1 << 18  # bytes of a multiprocessor's registers, from Volta to Blackwell
+
+
+class OnChip(NamedTuple):
+    """Bytes of a program: `operands` of its matmuls in shared memory, `sums` in registers."""
+
+    operands: int
+    sums: int
 
 
 def work(
@@ -86,23 +98,24 @@ def inverse(C: int) -> int:
     return C * (C - 1) * (2 * C - 1) // 6 if C else 0
 
 
-def on_chip(form: str, K: int, V: int, C: int = 64, size: int = 2) -> int:
-    """Bytes that one program holds at its fullest, with the state and all sums in fp32.
+def on_chip(
+    K: int, V: int, C: int = 64, size: int = 2, kernels: int = 2, tile: int = TILE
+) -> OnChip:
+    """What the program that makes the outputs of a chunk holds, with K and V cut into tiles.
 
-    recurrent   the state and one token
-    parallel    a tile of C queries, of C keys and values, their scores, the sums of C outputs
-    chunked     the state, the rest as parallel: one kernel; each of two holds less
+    operands   tiles of C queries, of C keys and of the state, `size` bytes an element
+    sums       in fp32 all C x C scores and a tile of C outputs, in one kernel K rows of state too
 
-    >>> on_chip("recurrent", K=128, V=128) / 2**10, on_chip("chunked", K=128, V=128) / 2**10
-    (65.0, 160.0)
+    A kernel that loads ahead has its operands several times. K and V are cut, so what grows with
+    C is the scores, unless a kernel cuts these as well.
+
+    >>> [n // 2**10 for n in on_chip(K=128, V=128)], [n // 2**10 for n in on_chip(128, 128, 256)]
+    ([24, 32], [72, 320])
     """
-    chosen("form", form, FORMS)
-    K, V, C, size = sizes(K=K, V=V, C=C, size=size)
-    state = K * V * STATE
-    if form == "recurrent":
-        return state + 2 * (K + V) * size
-    tile = C * (2 * K + V) * size + C * C * STATE + C * V * STATE
-    return tile + (state if form == "chunked" else 0)
+    K, V, C, size, tile = sizes(K=K, V=V, C=C, size=size, tile=tile)
+    k, v = min(K, tile), min(V, tile)
+    sums = C * C + C * v + (K * v if whole("kernels", kernels, most=2) == 1 else 0)
+    return OnChip((2 * C * k + k * v) * size, sums * STATE)
 
 
 def best_chunk(
@@ -111,8 +124,9 @@ def best_chunk(
     """The chunk with the least time at a chip's roof, a power of two from 16 to 1024 that fits.
 
     FLOPs grow with C and the states' bytes fall with it. The longer of the two times is shortest
-    where they cross; of equals, the smallest C. A program's tiles, and in one kernel its state,
-    have to fit in a multiprocessor's shared memory, where that is known.
+    where they cross; of equals, the smallest C. A program that holds its chunk's scores whole has
+    to fit them in a multiprocessor's registers, and its operands in shared memory, where that is
+    known. A kernel that cuts the scores too can take a longer chunk.
 
     >>> from weft.plan.hardware import CHIPS
     >>> best_chunk(128, 128, CHIPS["h100"]), best_chunk(64, 64, CHIPS["h100"])
@@ -121,11 +135,18 @@ def best_chunk(
     instance(Chip, chip=chip)
     size = size_of(dtype)
     choices = [TENSOR_CORE << i for i in range(7)]
-    held = "chunked" if kernels == 1 else "parallel"
-    fitting = [C for C in choices if on_chip(held, K, V, C, size) <= (chip.shared or inf)]
+
+    def fits(C: int) -> bool:
+        operands, sums = on_chip(K, V, C, size, kernels)
+        return sums <= REGISTERS and operands <= (chip.shared or inf)
+
+    fitting = [C for C in choices if fits(C)]
     if not fitting:
-        least = on_chip(held, K, V, TENSOR_CORE, size)
-        raise ValueError(f"K is {K} and V {V}, must be less: {least} bytes, and {chip.shared} fit")
+        operands, sums = on_chip(K, V, TENSOR_CORE, size, kernels)
+        raise ValueError(
+            f"K is {K} and V {V}, must be less: {sums} bytes of registers and {operands} of shared "
+            f"memory, and {REGISTERS} and {chip.shared} fit"
+        )
 
     def least_time(C: int) -> float:
         return seconds(work("chunked", choices[-1], K, V, C, size, rule, kernels), chip, dtype)
@@ -147,7 +168,8 @@ def break_even(
     A token of the chunked form takes t seconds whatever the length. FlashAttention, causal,
     does (K + V) T FLOPs a token and moves no more than q, k, v and o, so the two meet where
     T = t rate / (K + V). Where memory is the chunked form's wall, t rate is the ridge times its
-    bytes. Both at their roofs: a kernel that reaches a smaller share of its own needs more tokens.
+    bytes. Both at their roofs, with as many heads as wide: a kernel that reaches a smaller share of
+    its own needs more tokens, and `kernels` 1 fewer.
 
     >>> from weft.plan.hardware import CHIPS
     >>> round(break_even(128, 128, CHIPS["h100"]))
@@ -162,6 +184,7 @@ def break_even(
 def programs(B: int, H: int, V: int, tile: int = 64) -> int:
     """How many programs go through the chunks side by side: one for a head and a part of V.
 
+    A sequence that is cut on the chip gives as many again for each of its pieces.
     The delta rule asks the state by whole keys, so K is not cut. Without it K could be, too.
 
     >>> programs(B=1, H=16, V=128)
