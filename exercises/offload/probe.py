@@ -92,10 +92,11 @@ class Store:
 def watched(store: Store):
     """A context in which the store's log tells what is computed with tensors of one dim or more."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    class Watch(TorchDispatchMode):
+    from weft.meter.mode import Mode
+
+    class Watch(Mode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             tensors = (x for x in tree_leaves(args) if isinstance(x, torch.Tensor))
             if not store.busy and not func.is_view and any(x.dim() for x in tensors):

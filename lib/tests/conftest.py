@@ -4,6 +4,7 @@ The files that took longest when they last ran come first, so that at the end no
 with a long one while the others have nothing to do.
 """
 
+import gc
 import os
 from collections import Counter
 from functools import cache
@@ -16,6 +17,11 @@ import pytest
 # test loads torch; what a test starts inherits it.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Workers, and every Python that a test starts, do without imports that would be for nothing.
+LIGHT = str(Path(__file__).parent / "support/light")
+before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+os.environ["PYTHONPATH"] = os.pathsep.join([LIGHT, *(p for p in before if p and p != LIGHT)])
 
 try:
     from hypothesis import settings
@@ -74,6 +80,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return seconds.get(file, inf if file.endswith(LONG) else 1e6)
 
     items.sort(key=lambda item: -expected(file_of(item.nodeid)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave out of every collection of garbage what is there by now: it stays, and is much."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -50,9 +50,10 @@ def test_one_launch_across_two_nodes(tmp_path):
         NODE.format(python=sys.executable, host=host, address=address, script=script)
         for host, address in ((1, 1), (0, 2))
     )
+    paths = os.pathsep.join([str(LIB), os.environ["PYTHONPATH"]])
     done = namespaces.pair(
         f"nsenter -t $second -n {second} & other=$!\n{first}\nwait $other",
-        env={**os.environ, "PYTHONPATH": str(LIB), "GLOO_SOCKET_IFNAME": "eth0"},
+        env={**os.environ, "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "eth0"},
         timeout=180,
     )
     assert done.returncode == 0, done.stderr

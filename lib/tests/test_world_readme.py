@@ -37,7 +37,8 @@ def folder(tmp_path) -> Path:
 
 def environment(root: Path, **more: str) -> dict[str, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(root / "lib"), **more}
+    lib = os.pathsep.join([str(root / "lib"), os.environ["PYTHONPATH"]])
+    return {**os.environ, "PATH": path, "PYTHONPATH": lib, **more}
 
 
 def fewer(code: str) -> str:

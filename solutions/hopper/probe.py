@@ -362,9 +362,10 @@ def _numbers(kind, length, K, block, dice):
 def _count():
     """A mode that counts what is cast to eight bits."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Count(TorchDispatchMode):
+    from weft.meter.mode import Mode
+
+    class Count(Mode):
         cast = 0
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):

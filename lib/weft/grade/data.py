@@ -54,6 +54,8 @@ def encode(value: Any, refer: Refer | None = None) -> Any:
         return value
     if type(value) is list:
         return [encode(x, refer) for x in value]
+    if type(value) is tuple:
+        return {"is": "tuple", "of": [encode(x, refer) for x in value]}
     if refer is not None and (referred := refer(value)) is not None:
         kind, of = referred
         return {"is": kind, "of": of}

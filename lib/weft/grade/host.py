@@ -126,7 +126,7 @@ class Answer(Bridge):
     ) -> Any:
         import torch
 
-        from weft.grade import watch
+        import weft.grade.watch as watch
 
         used = list(watch.inside(args, kwargs))
         if any(isinstance(x, Far) for x in used):

@@ -12,6 +12,7 @@ import ast
 import builtins
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from inspect import ismodule
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from triton.runtime import interpreter
+from triton.runtime import interpreter, jit
 
+jit.mangle_type(0)  # loads what the first launch would, in each process anew
 MARGIN = 512  # elements before and behind each tensor, which nobody may touch
 BUILTINS = ("range", "min", "max", "int", "float", "bool", "abs", "len", "tuple", "list", "zip")
 BUILTINS += ("enumerate", "sum", "print", "isinstance", "round", "divmod", "pow", "slice")
@@ -49,7 +51,12 @@ class NotAKernel(TypeError):
 
 def kernel(answers: Path, name: str) -> Callable[..., Any]:
     """The kernel of that name in answers.py, as triton.jit takes it; NotAKernel says why not."""
-    tree = ast.parse(answers.read_text())
+    return _kernel(str(answers), answers.read_text(), name)
+
+
+@cache
+def _kernel(file: str, text: str, name: str) -> Callable[..., Any]:
+    tree = ast.parse(text)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if name not in functions:
         raise NotAKernel(f"there is no function {name} in answers.py")
@@ -67,7 +74,7 @@ def kernel(answers: Path, name: str) -> Callable[..., Any]:
         used = _names(node, known)
         scope |= {word: constants[word] for word in used & set(constants)}
         wanted += used & set(functions) - done
-        scope[one] = _function(node, str(answers), scope)
+        scope[one] = _function(node, file, scope)
     for one in done:  # in one scope, so that each finds the others
         scope[one] = triton.jit(function := scope[one])
         scope[one].rewritten_fn = {function: function}

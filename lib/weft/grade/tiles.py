@@ -10,6 +10,7 @@ import torch
 
 from weft.meter import Sram
 from weft.meter.mode import paused
+from weft.meter.storage import storage_of
 
 
 class Tiles(Sram):
@@ -38,7 +39,7 @@ class Tiles(Sram):
 
     def _count(self, counts: dict[str, torch.Tensor], tensor: torch.Tensor) -> None:
         with paused():
-            name = self.names.get(tensor.untyped_storage().data_ptr())
+            name = self.names.get(storage_of(tensor).data_ptr())
             if name is None:
                 return
             every = counts[name].view(-1)

@@ -19,6 +19,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from weft.meter.mode import Mode
+from weft.meter.storage import storage_of
 
 IN_WORDS = re.compile(r"\d+|inf|nan|True|False")
 
@@ -94,7 +95,7 @@ def in_place(tensors: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> 
 
     The `given` ones it may not give another shape or memory either. What it did is undone.
     """
-    before = [(x, x.untyped_storage(), x.untyped_storage().nbytes(), _form(x)) for x in tensors]
+    before = [(x, storage_of(x), storage_of(x).nbytes(), _form(x)) for x in tensors]
     fixed = {id(x) for x in given}
     try:
         yield
@@ -117,7 +118,7 @@ def in_place(tensors: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> 
 
 def _form(x: torch.Tensor) -> tuple[Any, ...]:
     """Which memory a tensor's numbers lie in, and where, as set_ takes it."""
-    return x.untyped_storage()._cdata, x.storage_offset(), tuple(x.shape), x.stride()
+    return storage_of(x)._cdata, x.storage_offset(), tuple(x.shape), x.stride()
 
 
 def blank(x: torch.Tensor) -> None:

@@ -80,7 +80,7 @@ def tensors(*values: Any) -> Iterator[torch.Tensor]:
     for value in values:  # torch.utils._pytree would take longer than the operation does
         if isinstance(value, torch.Tensor):
             if value.layout is torch.strided:
-                if value.device.type != "meta" and not _is_fake(value):
+                if not value.is_meta and not _is_fake(value):
                     yield value
             elif value.layout in PARTS:
                 yield from tensors(*(getattr(value, part)() for part in PARTS[value.layout]))

@@ -141,6 +141,8 @@ PIECE = 2**22  # bytes of a chunk that travel together
 
 def _piece(held: Mapping[int, Tensor], begin: int) -> dict[int, Tensor]:
     """PIECE bytes of every chunk, or what is left of it, from byte `begin` on."""
+    if begin == 0 and all(flat.nbytes <= PIECE for flat in held.values()):
+        return {chunk: flat.detach() for chunk, flat in held.items()}
     cut = slice(begin, begin + PIECE)
     return {chunk: _bytes(flat)[cut].view(flat.dtype) for chunk, flat in held.items()}
 
