@@ -45,8 +45,12 @@ def work(
     size: int = 2,
     rule: str = "plain",
     kernels: int = 2,
+    group: int = 1,
 ) -> Work:
     """The forward pass of one head of one causal sequence; `size` bytes an element.
+
+    Of `group` heads, if these share a query and a key: both are read once for all, while values,
+    states and what is solved are each head's. FLOPs are `group` times as many.
 
     recurrent   4 K V FLOPs a token: k v^T added, S^T q read; q, k, v and o moved once
     parallel    2 (K + V) for each score in a tile that is not skipped; moved likewise
@@ -64,26 +68,27 @@ def work(
     2560.0
     """
     chosen("form", form, FORMS)
-    T, K, V, C, size = sizes(T=T, K=K, V=V, C=C, size=size)
+    T, K, V, C, size, group = sizes(T=T, K=K, V=V, C=C, size=size, group=group)
     delta = chosen("rule", rule, RULES) == "delta"
     kernels = whole("kernels", kernels, most=2)
     through = 4 + 2 * delta  # FLOPs of a token per element of the state
-    once = 2 * T * (K + V) * size
+    once = 2 * T * (K + group * V) * size
     if form == "recurrent":
-        return Work(through * T * K * V, once)
+        return Work(group * through * T * K * V, once)
     if form == "parallel":
         if delta:
             raise ValueError("form is 'parallel', must be recurrent or chunked for the delta rule")
-        return Work(2 * (K + V) * attention.scores_seen(T, T, C, C, True), once)
+        return Work(group * 2 * (K + V) * attention.scores_seen(T, T, C, C, True), once)
     whole_chunks, rest = divmod(T, C)
     squares = whole_chunks * C * C + rest * rest
     flops = 2 * (K + V) * squares + through * T * K * V
     if delta:
         flops += 2 * (2 * K + V) * squares + whole_chunks * inverse(C) + inverse(rest)
     if kernels == 1:
-        return Work(flops, once)
-    states = 2 * (whole_chunks + (rest > 0)) * K * V * size
-    return Work(flops, (6 if delta else 3) * T * (K + V) * size + states)
+        return Work(group * flops, once)
+    shared, own = (4 * K, 2 * K + 6 * V) if delta else (3 * K, 3 * V)  # elements of a token
+    states = 2 * (whole_chunks + (rest > 0)) * K * V
+    return Work(group * flops, (T * shared + group * (T * own + states)) * size)
 
 
 def inverse(C: int) -> int:
