@@ -61,8 +61,8 @@ def delta_recurrent(q, k, v, g, beta):
     return torch.stack(o)
 
 
-def delta_chunked(q, k, v, g, beta, C):
-    S, o = empty_state(k, v), []
+def delta_chunked(q, k, v, g, beta, S, C):
+    o = []
     for Q, K, V, g_C, beta_C in chunks(C, q, k, v, g, beta):
         begun, fade = fading(g_C)
         A = (beta_C[:, None] * (K @ K.T) * fade).tril(-1)
@@ -73,7 +73,7 @@ def delta_chunked(q, k, v, g, beta, C):
         written = U - W @ S  # the first line that needs the state
         o.append(begun * (Q @ S) + (Q @ K.T * fade) @ written)
         S = begun[-1] * S + (fade[-1, :, None] * K).T @ written
-    return torch.cat(o)
+    return torch.cat(o), S  # the state goes into the next piece
 
 
 def same(name, one, other):
@@ -96,7 +96,8 @@ def main():
     o = gated_parallel(*gated)
     same("gated, parallel as chunked", o, gated_chunked(*gated, C))
     o = delta_recurrent(*delta)
-    same("delta, recurrent as chunked", o, delta_chunked(*delta, C))
+    o_C, _ = delta_chunked(*delta, empty_state(k, v), C)
+    same("delta, recurrent as chunked", o, o_C)
     for T in 100, 10_000:
         cache = 4 * T * (K + V)
         print(f"{T} tokens: state {4 * K * V} B, keys and values {cache} B")

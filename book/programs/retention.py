@@ -40,6 +40,7 @@ def rotate(x, first=0):
     """Turn neighbours, as complex numbers, by position times speed."""
     speeds = 10000 ** -torch.linspace(0, 1, x.shape[-1] // 2)
     angles = torch.arange(first, first + x.shape[-2])[:, None] * speeds
+    x = x.to(speeds.dtype)  # bf16 has no complex numbers
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * torch.exp(1j * angles)).flatten(-2)
 

@@ -12,19 +12,31 @@ layer, given = GatedDeltaNet(D=24, H=3, K=8, V=5), []
 kept = rule
 rule = lambda *x: given.extend(x) or kept(*x)
 x = torch.randn(2, 100, 24)
-y = layer(x)
-q, k, v, g, beta = (t.double() for t in given)
+start = torch.zeros(2, 3, 3 * (8 + 8 + 5)), torch.zeros(2, 3, 8, 5)
+y = layer(x, *start)[0]
+q, k, v, g, beta, S = (t.double() for t in given)
 assert q.shape == (2, 100, 3, 8) and v.shape == (2, 100, 3, 5) and g.max() < 0
 for unit in (q, k):
     torch.testing.assert_close(unit.norm(dim=-1), torch.ones_like(beta), atol=1e-5, rtol=0)
 want = reference.recurrent(q, k, v, beta, g)
-torch.testing.assert_close(kept(*given).double(), want, atol=1e-4, rtol=1e-4)
+torch.testing.assert_close(kept(*given)[0].double(), want, atol=1e-4, rtol=1e-4)
 later = x.clone()
 later[:, 60:] += 1
-torch.testing.assert_close(layer(later)[:, :60], y[:, :60])
-assert (layer(later)[:, 60] - y[:, 60]).abs().max() > 1e-3
+moved = layer(later, *start)[0]
+torch.testing.assert_close(moved[:, :60], y[:, :60])
+assert (moved[:, 60] - y[:, 60]).abs().max() > 1e-3
 y.sum().backward()
 assert all(weight.grad.isfinite().all() for weight in layer.parameters())
+with torch.autocast("cpu", torch.bfloat16):
+    rough, _, S = layer(x, *start)
+assert S.dtype == torch.float32
+torch.testing.assert_close(rough.float(), y, atol=0.05, rtol=0.05)
+layer, x, past, parts = layer.double(), x.double(), [t.double() for t in start], []
+whole = layer(x, *past)[0]
+for piece in x.split([2, 68, *[1] * 30], 1):
+    part, *past = layer(piece, *past)
+    parts.append(part)
+torch.testing.assert_close(torch.cat(parts, 1), whole)
 print("held")
 """
 
