@@ -12,16 +12,14 @@ T, D = 13, 4  # tokens, channels
 some = {"dtype": torch.float64, "device": device}
 
 
-def rg_lru(x, input_gate, recurrence_gate, a_param):
+def rg_lru(x, input_gate, recurrence_gate, a_param, start):
     """What is left of a channel's one number of state, and what is added."""
     log_a = -8 * recurrence_gate * softplus(a_param)
+    log_a = log_a.masked_fill(start, -1e4)  # a document begins: nothing is left
     free = -torch.expm1(2 * log_a)  # 1 - a²
     root = free.detach().sqrt()  # its value; its slope is at most 1,000
     room = root + (0.5 / root).clamp(max=1000) * (free - free.detach())
-    u = room * input_gate * x
-    # The first token has no past to make room beside.
-    u = torch.cat([input_gate[:1] * x[:1], u[1:]])
-    return log_a.exp(), u
+    return log_a.exp(), room * input_gate * x
 
 
 def one_by_one(a, u):
@@ -33,13 +31,14 @@ def one_by_one(a, u):
 
 
 # What a gate leaves of the state, and how much of the input it lets in.
-one, p = torch.ones(2, 1, **some), torch.tensor(-4.0, **some)
+one, p = torch.ones(1, 1, **some), torch.tensor(-4.0, **some)
+goes_on = torch.tensor(False, device=device)
 for r in (0.0, 0.01, 0.5, 1.0):
     gate = torch.full_like(one, r, requires_grad=True)
-    a_r, u_r = rg_lru(one, one, gate, p)
-    u_r[1].sum().backward()
-    print(f"gate {r:4.2f}: a = {a_r[1, 0]:.4f}, lets in {u_r[1, 0]:.4f},", end=" ")
-    print(f"gradient {gate.grad[1, 0]:.2f}")
+    a_r, u_r = rg_lru(one, one, gate, p, goes_on)
+    u_r.backward()
+    print(f"gate {r:4.2f}: a = {a_r.item():.4f}, lets in {u_r.item():.4f},", end=" ")
+    print(f"gradient {gate.grad.item():.2f}")
 
 # White noise keeps its variance: a² h² + (1 - a²) x². A constant does not.
 a_one = torch.tensor(0.99, dtype=torch.float64)
@@ -74,7 +73,8 @@ def in_chunks(a, u, C):
 
 x = torch.randn(T, D, **some)
 gates = torch.randn(2, T, D, **some).sigmoid()
-a, u = rg_lru(x, gates[0], gates[1], torch.linspace(-6, 0, D, **some))
+start = torch.arange(T, device=device)[:, None] == 0
+a, u = rg_lru(x, gates[0], gates[1], torch.linspace(-6, 0, D, **some), start)
 h = one_by_one(a, u)
 print("left after a token, channel by channel:", [f"{x:.3f}" for x in a.mean(0)])
 others = {"doubling": in_doubling_steps(a, u), "chunks of 4": in_chunks(a, u, 4)}

@@ -40,3 +40,19 @@ def test_longest_first_as_they_last_were_and_new_files_before_them(conftest):
     assert first.cache == {conftest.SECONDS: {"a.py": 1.6, "lab.ipynb": 2.0}} and not last.cache
     assert order(conftest, first, *asked) == [asked[4], *asked[2:4], *asked[:2]]
     assert order(conftest, last, *asked) == asked
+
+
+def test_each_worker_begins_with_another_file(conftest, root):
+    def asked(number):
+        place = SimpleNamespace(dir=root)
+        worker = {"workerid": f"gw{number}", "workercount": 2}
+        given = ["a.ipynb", "lib/tests", "lib/weft"]
+        config = SimpleNamespace(args=given, invocation_params=place, workerinput=worker)
+        conftest.pytest_configure(config)
+        return config.args
+
+    first, second = asked(0), asked(1)
+    assert first[-2:] == second[-2:] == ["a.ipynb", "lib/weft"]
+    assert sorted(first) == sorted(second) and first[0] != second[0]
+    files = [str(path) for path in sorted((root / "lib/tests").glob("test_*.py"))]
+    assert first[:-2] == files

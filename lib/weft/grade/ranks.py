@@ -162,7 +162,7 @@ class RankAnswer(Answer):
             ours = torch.frombuffer(bytearray(text), dtype=torch.uint8)
             theirs = [torch.empty_like(ours) for _ in range(self.world.size)]
             dist.all_gather(theirs, ours, group=self.world.group())
-            said = [json.loads(bytes(one.tolist())) for one in theirs]
+            said = [json.loads(one.numpy().tobytes()) for one in theirs]
         calls = {one["state"] == "calling" and (one["doing"], one["what"]) for one in said}
         if len(calls) > 1:
             unlike = "the ranks do not make the same calls"

@@ -77,7 +77,8 @@ class Lighter(MetaPathFinder):
 
         def load_lighter(module):
             load(module)
-            setattr(module, heavy, lighter(getattr(module, heavy)))
+            if hasattr(module, heavy):  # else another torch, and nothing is saved
+                setattr(module, heavy, lighter(getattr(module, heavy)))
 
         found.loader.exec_module = load_lighter
         return found

@@ -24,9 +24,11 @@ from weft.run.world.grid import BACKENDS, is_count, join
 from weft.run.world.pickling import packed, packed_result
 from weft.run.world.report import RankOutput, returned
 
-# What torch loads only when an optimizer is made, or backward begins at a given gradient. It takes
-# each rank a second or more; where we have it, once.
-_LATE = ("torch._dynamo", "torch.fx.experimental.symbolic_shapes")
+# What each rank would import again, and is imported once where we have it: what torch loads only
+# when an optimizer is made, or backward begins at a given gradient, which takes a second or more,
+# and what functions and warnings of a notebook or a test name, with all of this package.
+_LATE = ("torch._dynamo", "torch.fx.experimental.symbolic_shapes", "IPython.core.completer")
+_LATE += ("pytest",)
 
 
 def launch(
@@ -51,7 +53,7 @@ def launch(
     if torchrun.has_started_us():
         return torchrun.call(fn, n, args, backend, timeout)
     job = Job(f"{__name__}:_rank", payload, n, float(timeout), Surroundings.here())
-    late = tuple(name for name in _LATE if name in sys.modules)
+    late = [name for name in sys.modules if name in _LATE or name.startswith("weft.run.")]
     output = RankOutput(n)
     try:
         with forkserver.own(("torch", __name__, *late)).start(job) as ranks:
