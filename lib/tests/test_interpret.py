@@ -36,6 +36,12 @@ def undefined(p_x, p_y, N: tl.constexpr):
     b = tl.load(p_x + tl.arange(0, N)) * float("inf")
     tl.store(p_y + tl.arange(0, N), b - b)
 
+@triton.jit
+def if_positive(p_x, p_y, N: tl.constexpr):
+    o = tl.arange(0, N)
+    mask = (o < N - 1) & (tl.load(p_x) > 0.0)
+    tl.store(p_y + o, tl.load(p_x + o), mask=mask)
+
 def sums():
     add[(1,)](brain, y := brain * 0, N=256)
     assert y.equal(brain + brain)
@@ -49,6 +55,10 @@ def products():
     product[(1,)](a, y := a * 0, N=16)
     assert (y.float() - a.float() @ a.float()).abs().max() < 0.5
 
+def masks():
+    if_positive[(1,)](x, y := x * 0, N=256)
+    assert y[:-1].equal(x[:-1]) and y[-1] == 0
+
 def silence():
     undefined[(1,)](x, y := x * 0, N=256)
     assert y.isnan().all()
@@ -56,7 +66,7 @@ def silence():
 warnings.simplefilter("error")
 x = torch.linspace(0.1, 3, 256)
 brain = x.bfloat16()
-for right in (sums, rounding, products, silence):
+for right in (sums, rounding, products, masks, silence):
     try:
         right()
         print(right.__name__)
@@ -77,7 +87,7 @@ def right(folder, mended: bool) -> list[str]:
 
 
 def test_all_is_right_with_the_mends_and_nothing_without(tmp_path):
-    assert right(tmp_path, mended=True) == ["sums", "rounding", "products", "silence"]
+    assert right(tmp_path, mended=True) == ["sums", "rounding", "products", "masks", "silence"]
     assert right(tmp_path, mended=False) == [], "these mends are not needed any more"
 
 

@@ -53,6 +53,11 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
     "attention": {"nn": PASSED_IN, "run": ONE_DEVICE},
     "hopper": {"nn": PASSED_IN, "run": ONE_DEVICE},
     "decode": {"run": ONE_DEVICE},
+    "ring": {
+        "ref": "its reference is `ref.attention` on the whole sequence",
+        "kernels": "it takes those of `attention`, which return the log-sum-exp",
+        "nn": PASSED_IN,
+    },
     "retention": {
         "run": "over ranks its state travels as any decay's does, in `run.linear`",
         "bench": "its kernels are those of `linear`, and are measured there",

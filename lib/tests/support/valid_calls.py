@@ -208,6 +208,7 @@ VALUES = {
         "weights": 8.0,
     },
     "plan.retention.ServedModel.": {"token": 2.0},
+    "plan.ring.": {"T": 16, "n": 2, "layout": "zigzag", "inside": 2, "between": 2},
     "plan.roofline.": {"steps": roofline.GELU},
     "plan.schedule.": {"action": SEND},
     "plan.schedule.check_messages.": {"plan": comm.lower(PLAN)},

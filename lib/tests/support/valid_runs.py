@@ -61,4 +61,5 @@ def values(world: World) -> dict:
             "steps": ring_all_reduce(1), "held": lambda: {0: torch.ones(4)},
         },
         "run.linear.": {name: torch.ones(1, 3, 2, 4) for name in "qkv"},
+        "run.ring.": {name: torch.ones(1, 3, 2, 4) for name in "qkvx"},
     }  # fmt: skip

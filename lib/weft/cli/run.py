@@ -14,13 +14,15 @@ TRAINERS = {  # `weft run TOPIC` -> the module whose main it calls, and what it 
     "zero": ("weft.run.train.zero", "under a stage of ZeRO, with checkpoints to go on from"),
     "offload": ("weft.run.train.offload", "with states in files, within a budget of memory"),
     "linear": ("weft.run.train.linear", "with linear attention, its sequences over ranks"),
+    "ring": ("weft.run.train.ring", "with sequences over ranks: ring attention and its like"),
 }
 EXAMPLES = """\
 examples:
   weft run pipeline --schedule zb_h1               over four processes
   weft run zero --stage 3 --checkpoint kept        each keeps a share; goes on where it was ended
   weft run offload --budget 48                     states in files
-  weft run linear --rule delta                     each process has a part of every sequence"""
+  weft run linear --rule delta                     each process has a part of every sequence
+  weft run ring --n 4 --seq 256                    and attention is softmax's"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,9 @@ one, and shows what goes wrong without. The interpreter keeps a bfloat16 as the 
 of. It multiplies and adds those bits as if they were integers, in tl.dot too, and cuts a float32
 off where a GPU rounds to the nearest: a kernel that is right on a GPU would be wrong on a laptop.
 And when one kernel calls another, tl.sum for one, it searches all of triton.language for what to
-replace, though it has replaced it already. Each value's type and shape it describes anew, which
-takes longer than to compute the value.
+replace, though it has replaced it already. What two numbers compare to has the numbers' type for
+it, and a mask of a row that is made of it would be one of floats. And each value's type and shape
+it describes anew, which takes longer than to compute the value.
 """
 
 import warnings
@@ -16,13 +17,14 @@ from math import prod
 import torch
 
 SEEN = "3.6", "3.7"  # releases of Triton whose interpreter needs all of this
-DONE = "weft_mended"
+DONE, COMPARES = "weft_mended", "weft_compares"
 
 
 def mend() -> None:
     """Mend the interpreter of this process; doing it twice changes nothing."""
     mend_bfloat16()
     mend_calls()
+    mend_comparisons()
     mend_counts()
     mend_types()
     mend_warnings()
@@ -53,6 +55,25 @@ def mend_calls() -> None:
 
     Function.__call__ = quick
     setattr(Function, DONE, True)
+
+
+def mend_comparisons() -> None:
+    """Have a comparison give booleans: one of single numbers can then be part of a mask."""
+    from triton import language as tl
+    from triton.runtime.interpreter import InterpreterBuilder as Builder
+    from triton.runtime.interpreter import TensorHandle
+
+    binary = Builder.binary_op
+    if getattr(binary, COMPARES, False):
+        return
+
+    @wraps(binary)
+    def binary_op(self, lhs, rhs, op):
+        made = binary(self, lhs, rhs, op)
+        return TensorHandle(made.data, tl.int1) if made.data.dtype == bool else made
+
+    setattr(binary_op, COMPARES, True)
+    Builder.binary_op = binary_op
 
 
 def mend_counts() -> None:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 
+from weft.plan.arguments import row, whole
+
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -43,20 +45,27 @@ def causal(q_BTHK: Tensor, k_BTHK: Tensor, v_BTHK: Tensor) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token and position embeddings, added: [B, T] whole numbers to [B, T, D]."""
+    """Token and position embeddings, added: [B, T] whole numbers to [B, T, D].
 
-    def __init__(self, config: Config):
+    The tokens stand at the first positions, or at `places` of a longer sequence, one for each.
+    """
+
+    def __init__(self, config: Config, places: Sequence[int] | None = None):
         super().__init__()
         self.tokens = nn.Embedding(config.vocab, config.width)
         self.positions = nn.Embedding(config.seq, config.width)
+        if places is not None:
+            places = [whole("places", i, 0, config.seq - 1) for i in row("places", places)]
+        self.places = places
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        most = self.positions.num_embeddings
-        if tokens_BT.shape[1] > most:
-            raise ValueError(
-                f"tokens have {tokens_BT.shape[1]} in time, must have at most seq = {most}"
-            )
-        positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        T, most = tokens_BT.shape[1], self.positions.num_embeddings
+        if most < T:
+            raise ValueError(f"tokens have {T} in time, must have at most seq = {most}")
+        if self.places is not None and len(self.places) != T:
+            raise ValueError(f"tokens have {T} in time, must have {len(self.places)}, as places")
+        places = range(T) if self.places is None else self.places
+        positions_T = torch.tensor(places, device=tokens_BT.device)
         return self.tokens(tokens_BT) + self.positions(positions_T)
 
 
@@ -94,19 +103,22 @@ class Head(nn.Module):
 
 
 def stages(
-    config: Config, count: int | Sequence[int], attention: Attention = causal
+    config: Config,
+    count: int | Sequence[int],
+    attention: Attention = causal,
+    places: Sequence[int] | None = None,
 ) -> list[nn.Sequential]:
     """The decoder cut into virtual stages: the embedding in the first, the head in the last.
 
     `count` is how many stages, which then get equally many blocks up to one (the earlier ones
     more), or how many blocks each stage gets. The weights are made in the order of the model, so
-    from one seed every cut gives the same model.
+    from one seed every cut gives the same model. `places` is Embedding's.
 
     >>> [len(stage) for stage in stages(Config(layers=3), 2)]
     [3, 2]
     """
     cuts = _cuts(config.layers, count)
-    parts = [Embedding(config)]
+    parts = [Embedding(config, places)]
     parts += [Block(config, attention) for _ in range(config.layers)]
     parts.append(Head(config))
     cuts[0] += 1

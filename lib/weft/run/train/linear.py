@@ -22,7 +22,7 @@ from weft.plan.linear import DECODER_RULES, sent
 from weft.run.collectives import all_reduce
 from weft.run.linear import attention
 from weft.run.train.options import linear_parser
-from weft.run.train.training import Training, command, on_ranks, shared
+from weft.run.train.training import Training, command, on_ranks, shared, sum_gradients
 from weft.run.world import World
 
 
@@ -66,7 +66,7 @@ def train(world: World, training: LinearTraining, text: bytes) -> list[float]:
         with traffic() as wire:
             mine = share * loss(model(tokens_BT, here.start), following_BT)
             mine.backward()
-        _sum_gradients(model, world)
+        sum_gradients(model, world)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(all_reduce(mine.detach().double(), world).item())
@@ -78,14 +78,6 @@ def train(world: World, training: LinearTraining, text: bytes) -> list[float]:
         told = f"predicted {training.sent(0):,} bytes, measured {sum(wire.bytes.values()):,}"
         print(f"states sent by rank 0 in a step: {told}", flush=True)
     return losses
-
-
-def _sum_gradients(model: nn.Module, world: World) -> None:
-    """Every rank's gradients become the sum of all, in one message around the ring."""
-    gradients = [weight.grad for weight in model.parameters()]
-    flat = all_reduce(torch.cat([gradient.flatten() for gradient in gradients]), world)
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from weft.plan.linear import DECODER_RULES, METHODS
 from weft.plan.pipeline import SCHEDULES
+from weft.plan.ring import LAYOUTS
+from weft.plan.ring import METHODS as RING_METHODS
 from weft.plan.zero import BUCKET
 
 STEPS, BATCH, RATE, SEED = 20, 4, 1e-3, 0
@@ -31,6 +33,12 @@ examples:
   weft run linear --ranks 4                          each has a quarter of every sequence
   weft run linear --rule delta --method gather       another rule, and another way to tell states
   weft run linear --ranks 1                          the same training in one process""",
+    "ring": """
+examples:
+  weft run ring --n 4 --seq 256                      each has a quarter of every sequence
+  weft run ring --method ulysses                     heads are dealt out, by all-to-all
+  weft run ring --layout contiguous --n 3 --seq 100  parts need not be equal
+  weft run ring --n 1                                the same training in one process""",
 }
 
 
@@ -68,10 +76,10 @@ def training_parser(
     return parser
 
 
-def add_ranks(parser: argparse.ArgumentParser, ranks: int, metavar: str) -> None:
-    """The options of a training on several processes."""
+def add_ranks(parser: argparse.ArgumentParser, ranks: int, metavar: str, *short: str) -> None:
+    """The options of a training on several processes; `short` is another name of --ranks."""
     add = parser.add_argument
-    add("--ranks", type=int, default=ranks, metavar=metavar, help="processes (%(default)s)")
+    add("--ranks", *short, type=int, default=ranks, metavar=metavar, help="processes (%(default)s)")
     add("--timeout", type=float, default=3600.0, help="seconds until it is ended (%(default)s)")
 
 
@@ -134,11 +142,23 @@ def linear_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def ring_parser() -> argparse.ArgumentParser:
+    """`weft run ring`."""
+    about = "Train a decoder whose sequences lie over ranks, and whose attention is of the whole."
+    parser = training_parser("ring", about, per="step")
+    add_ranks(parser, int(os.environ.get("WORLD_SIZE", 4)), "N", "--n")  # torchrun's
+    add = parser.add_argument
+    add("--layout", choices=LAYOUTS, default="zigzag", help="who has which tokens (%(default)s)")
+    add("--method", choices=RING_METHODS, default="ring", help="what is sent (%(default)s)")
+    return parser
+
+
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "pipeline": pipeline_parser,
     "zero": zero_parser,
     "offload": offload_parser,
     "linear": linear_parser,
+    "ring": ring_parser,
 }
 
 

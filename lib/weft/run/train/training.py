@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from weft.nn.transformer import Config, stages
 from weft.plan.arguments import sizes
 from weft.plan.units import quantity
+from weft.run.collectives import all_reduce
 from weft.run.train.options import BATCH, RATE, SEED, STEPS
 from weft.run.train.text import read_text, windows
-from weft.run.world import launch
+from weft.run.world import World, launch
 
 LINES = 20  # how many losses are printed at most
 
@@ -89,6 +90,14 @@ class Training:
         if step % every == 0 or step == self.steps - 1:
             digits = len(str(self.steps))
             print(f"step {step:{digits}}  loss {loss:.4f} nats per byte", flush=True)
+
+
+def sum_gradients(model: nn.Module, world: World) -> None:
+    """Every rank's gradients become the sum of all, in one message around the ring."""
+    gradients = [weight.grad for weight in model.parameters()]
+    flat = all_reduce(torch.cat([gradient.flatten() for gradient in gradients]), world)
+    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 # --- the command ----------------------------------------------------------------------------------

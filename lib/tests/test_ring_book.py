@@ -1,0 +1,108 @@
+"""What the chapter on ring attention tells its readers to type is attention, with its gradients."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+
+HOLDS = """
+import os
+import sys
+
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+dist.init_process_group("gloo")
+rank, n, group = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
+torch.manual_seed(0)
+T, H, G, K, V = 36, 6, 3, 4, 11
+E, P, W = (torch.randn(s, H * K, dtype=torch.float64) for s in (V, T, V))
+Q, A, B = (torch.randn(H * K, h * K, dtype=torch.float64) for h in (H, G, G))
+weights = [x.requires_grad_() for x in (E, P, W, Q, A, B)]
+tokens = torch.randint(V, (T,))
+
+
+def logits(tokens, positions, attend):
+    x = E[tokens] + P[positions]
+    q, k, v = ((x @ w).unflatten(1, (-1, K)) for w in (Q, A, B))
+    return attend(q, k, v).flatten(1) @ W.T
+
+
+def alone(q, k, v):
+    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return o.transpose(0, 1)
+
+
+at_once = F.cross_entropy(logits(tokens, torch.arange(T), alone)[:-1], tokens[1:])
+expected = torch.autograd.grad(at_once, weights)
+if FOLDED:
+    cut = [torch.arange(T), F.pad(tokens[1:], (0, 1), value=-100)]
+    mine, positions, labels = (folded(x, group) for x in [tokens, *cut])
+else:
+    mine, positions, labels = shard(tokens, group)
+with sdpa_kernel(SDPBackend.MATH if FOLDED else SDPBackend.FLASH_ATTENTION):
+    out = logits(mine, positions, lambda *x: attention(*x, group))
+part = loss(out, labels, group)
+found = [part.detach().clone(), *torch.autograd.grad(part, weights)]
+for x in found:
+    dist.all_reduce(x)
+for one, other in zip(found, [at_once.detach(), *expected], strict=True):
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+if rank == 0:
+    print("held")
+dist.barrier()
+dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # gloo's threads of autograd's collectives now and then abort a Python that shuts down
+"""
+
+
+@pytest.fixture(scope="module")
+def recipes(root):
+    """The page's two recipes: the all-to-all, with the sharding and the loss, and the gather."""
+    page = (root / "book/ring.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    assert len(found) == 2
+    return found
+
+
+@pytest.mark.parametrize("folded", [False, True], ids=["all-to-all", "gather"])
+def test_a_recipe_is_attention_over_ranks_with_positions_labels_and_loss(recipes, folded, tmp_path):
+    assert 10 <= len([line for line in recipes[folded].splitlines() if line.strip()]) <= 31
+    script = tmp_path / "recipe.py"
+    script.write_text("\n".join([*recipes[: folded + 1], f"FOLDED = {folded}", HOLDS]))
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "3", "--rdzv-backend", "c10d"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *launch, "--rdzv-endpoint", "localhost:0", str(script)],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "held\n"), done.stderr[:4000]
+
+
+def test_without_a_batch_axis_no_fused_kernel_takes_it(recipes):
+    """What the page warns of, and that its recipe does not do it."""
+    x = torch.zeros(2, 4, 8)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True)
+        with pytest.raises(RuntimeError):
+            scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def test_a_causal_mask_of_a_gather_is_aligned_at_the_lower_right():
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 1, 2, 4), torch.randn(1, 1, 6, 4)
+    seen = torch.ones(2, 6, dtype=torch.bool).tril(4)
+    right = scaled_dot_product_attention(q, k, k, attn_mask=seen)
+    mask = causal_lower_right(2, 6)
+    torch.testing.assert_close(scaled_dot_product_attention(q, k, k, attn_mask=mask), right)
+    wrong = scaled_dot_product_attention(q, k, k, is_causal=True)
+    assert not torch.allclose(wrong, right)
