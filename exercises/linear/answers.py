@@ -48,8 +48,9 @@ def hybrid(
     state after each. So a sequence has 1 + drafts states in each layer, one of which it begins the
     next step from.
 
-    In a step a sequence reads the cache of all tokens before the step, the prompt's too, once, and
-    writes the cache of the new ones. It reads one state and writes 1 + drafts.
+    In a step each sequence reads the cache of all tokens before the step, each that of the prompt,
+    too, though it is kept once, and writes the cache of the new ones. It reads one state and writes
+    1 + drafts.
 
     48 layers, 32 states of 128 x 128, 2 kv heads of width 256, 64 sequences with 30000 tokens in
     common and 20000 each of its own, 46 * 10**9 bytes of room and 10**11 in a step:

@@ -125,7 +125,8 @@ def ran_packed(answers, T, D, begins, carried, **more):
     1,
     seconds=60,
     read=ROOT,
-    hint="go on from the state if there is one; where a is all but 1, 1 - a * a has no digits left",
+    hint="go on from the state if there is one; a document's first token enters unscaled; where a"
+    " is all but 1, 1 - a * a has no digits left",
 )
 def test_packed(answers, probe):
     """Packed: one document, begun here or before, at decays of all sizes."""
@@ -175,7 +176,10 @@ def ran_extend(answers, pieces, W, K, V, slope, first=0, **more):
 
 
 @pytest.mark.points(
-    1, seconds=60, read=RING, hint="a query sees W keys, itself among them; only used slots count"
+    1,
+    seconds=60,
+    read=RING,
+    hint="a query sees W keys, itself among them; unused slots hold NaN, and 0 times NaN is NaN",
 )
 def test_extend(answers, probe):
     """Extend: a prompt, shorter and longer than the window, and the ring that it leaves."""
@@ -289,7 +293,8 @@ def ran_back(answers, B, T, D, BLOCK, begins=(), **more):
     tier="chip",
     seconds=60,
     read=SCAN,
-    hint="from the last token on: into h_t flow dh_t, and what flows into h_{t+1}, times a_{t+1}",
+    hint="from the last token on: into h_t flow dh_t, and what flows into h_{t+1}, times a_{t+1};"
+    " what flows into log a is what flows into a, times a",
 )
 def test_scan_back(answers, probe):
     """Kernel: the gradients of one document, with what flows in at both ends."""
