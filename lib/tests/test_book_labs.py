@@ -29,7 +29,7 @@ PICTURES = """() => {
       letters: picture.tagName === "IMG" ? output.innerText.trim() : "",
     })));
 }"""
-SHOWN = "(count) => (" + PICTURES + ")().filter((picture) => picture.ready).length >= count"
+SHOWN = "(count) => (" + PICTURES + ")().filter((one) => one.ready && one.wide).length >= count"
 OPEN = """async (path) => {
   const opened = await jupyterapp.commands.execute("docmanager:open", { path });
   await opened.context.ready;
