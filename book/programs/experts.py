@@ -88,12 +88,13 @@ def alone(x, router, up, down):
 
 
 def say(name, value, each=False):
-    """Print what all ranks have, added up or one after the other."""
+    """Print what the ranks have: each one's, or the sum."""
     value = torch.as_tensor(value, device=device)
     ranks = [torch.empty_like(value) for _ in range(n)]
     dist.all_gather(ranks, value)
+    shown = torch.stack(ranks).tolist() if each else [sum(ranks).tolist()]
     if rank == 0:
-        print(f"{name}:", [x.tolist() for x in ranks] if each else sum(ranks).tolist())
+        print(f"{name}:", *shown, sep="\n  " if value.dim() and each else " ")
 
 
 torch.manual_seed(0)  # the same on every rank
