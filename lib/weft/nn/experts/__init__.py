@@ -1,5 +1,5 @@
 """Layers whose MLP is one of many experts: a router chooses for each token."""
 
-from weft.nn.experts.layer import Routed, SwitchMLP, balance
+from weft.nn.experts.layer import Routed, SwitchMLP, balance, scored
 
-__all__ = ["Routed", "SwitchMLP", "balance"]
+__all__ = ["Routed", "SwitchMLP", "balance", "scored"]
