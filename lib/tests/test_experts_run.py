@@ -168,9 +168,7 @@ def kept_and_loaded(world, state=None):
         load(model, state)
         with pytest.raises(ValueError, match=r"state has no such tensor as 1\.up, must have"):
             load(model, {name: x for name, x in state.items() if name != "1.up"})
-        with pytest.raises(
-            ValueError, match=r"state has shape \(4, 6, 10\) for 1\.up, must .*5, 6"
-        ):
+        with pytest.raises(ValueError, match=r"state has shape \(4, 6, 10\) for 1"):
             load(model, state | {"1.up": state["0.up"]})
     torch.manual_seed(5)
     return whole(model), model(torch.randn(8, D)), torch.nn.Sequential(*layers).state_dict()
