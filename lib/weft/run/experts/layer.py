@@ -11,7 +11,7 @@ from weft.plan.arguments import instance
 from weft.plan.experts import capacity
 from weft.plan.tensors import dtype_of, tensor
 from weft.ref import experts
-from weft.ref.experts import route
+from weft.ref.experts import Routes, route
 from weft.run.collectives import Group, agreed, group_rank_size
 from weft.run.digest import digest
 from weft.run.experts.exchange import Arrive, Depart, Journey
@@ -36,9 +36,10 @@ class ExpertParallel(nn.Module):
     it is None; nothing is dropped where both are.
 
     `mlp` is a whole one, its router the same on every rank, and is left as it was. `routed` has
-    this rank's scores and routes, and the choices of all. Every rank calls it as often, and runs
-    backward as often; who averages which gradients, `reduce_gradients` says. ValueError, on all
-    ranks, names what does not fit.
+    this rank's scores and routes of the last call, and the choices of all; `kept` [e, E] how many
+    of each rank's went to each expert. Every rank calls it as often, and runs backward as often;
+    who averages which gradients, `reduce_gradients` says. ValueError, on all ranks, names what
+    does not fit.
     """
 
     def __init__(self, mlp: SwitchMLP, world: Group, factor: float | None = None):
@@ -52,6 +53,7 @@ class ExpertParallel(nn.Module):
         self.up, self.down = map(nn.Parameter, mine)  # [E/e, D, F], [E/e, F, D]
         self.register_buffer("bias", None if mlp.bias is None else mlp.bias.clone())
         self.routed: Routed | None = None
+        self.kept: Tensor | None = None
 
     @property
     def shares(self) -> list[int]:
@@ -66,10 +68,8 @@ class ExpertParallel(nn.Module):
         It may be a shared expert, or the work of another microbatch. Its backward is run while
         gradients travel.
         """
-        choices, kept = self._counted(x, beside)
-        scores, routes, _ = self.routed
-        self.routed = Routed(scores, routes, choices.sum(0).to(x.device))
-        by_rank = kept.split(self.shares, 1)  # choices of each rank for each rank's experts
+        routes = self._routed(x, beside)
+        by_rank = self.kept.split(self.shares, 1)  # choices of each rank for each rank's experts
         send = [counts[self.rank].sum().item() for counts in by_rank]
         receive = by_rank[self.rank].sum(1).tolist()
         dispatch = Journey(self.group, send, receive)
@@ -88,33 +88,31 @@ class ExpertParallel(nn.Module):
         y = y.to(x.dtype).view_as(x)
         return (y, found) if beside else y
 
-    def _counted(self, x: Tensor, beside: object) -> tuple[Tensor, Tensor]:
-        """Route this rank's tokens; how many choices each rank has for each expert [e, E].
-
-        First all, then those that are kept.
-        """
+    def _routed(self, x: Tensor, beside: object) -> Routes:
+        """Route this rank's tokens, and tell the other ranks how many go to each expert."""
+        routed: Routed | None = None
 
         def mine() -> tuple[list[list[int]], dict[str, Any]]:
+            nonlocal routed
             self._check(x, beside)
-            rows = x.reshape(-1, x.shape[-1])
-            scores = scored(rows, self.router)
+            scores = scored(x.reshape(-1, x.shape[-1]), self.router)
             if not scores.isfinite().all():
                 raise ValueError("x has tokens whose scores are NaN or infinite, must have none")
             T, E = scores.shape
             most = None if self.factor is None else capacity(T, E, self.factor, self.k)
             routes = route(scores, self.k, most, self.bias)
             choices = routes.expert.flatten().bincount(minlength=E)
-            self.routed = Routed(scores, routes, choices)
+            routed = Routed(scores, routes, choices)
             kept = choices if most is None else choices.clamp(max=most)
+            trained = [weight.requires_grad for weight in self.parameters()]
             alike = {"whether gradients are taken": torch.is_grad_enabled()}
-            alike |= {"x's requires_grad": x.requires_grad}
-            alike |= {
-                "the experts' requires_grad": [self.up.requires_grad, self.down.requires_grad]
-            }
+            alike |= {"x's requires_grad": x.requires_grad, "mlp's requires_grad": trained}
             return [choices.tolist(), kept.tolist()], alike
 
         told = torch.tensor(agreed(self.group, mine))  # [e, 2, E]
-        return told[:, 0], told[:, 1]
+        self.routed = routed._replace(choices=told[:, 0].sum(0).to(x.device))
+        self.kept = told[:, 1]
+        return routed.routes
 
     def _check(self, x: Tensor, beside: object) -> None:
         if beside is not None and not callable(beside):
