@@ -50,13 +50,7 @@ def compared(world, E, k, factor, tokens):
                  strict=True)  # fmt: skip
     wrong = max((a - b).abs().max().item() for a, b in pairs if a.numel())
     counted = [dict(wire.bytes) for wire in (forward, backward)]
-    expert, _, _, fits = layer.routed.routes
-    return (
-        wrong,
-        counted,
-        layer.routed.choices.tolist(),
-        expert[fits].bincount(minlength=E).tolist(),
-    )
+    return wrong, counted, layer.routed.choices.tolist(), layer.kept.tolist()
 
 
 def all_compared(world, cases):
