@@ -2,6 +2,7 @@
 
 from weft.run.experts.gradients import reduce_gradients
 from weft.run.experts.layer import ExpertParallel
+from weft.run.experts.model import parallelize, steer
 from weft.run.experts.whole import load, whole
 
-__all__ = ["ExpertParallel", "load", "reduce_gradients", "whole"]
+__all__ = ["ExpertParallel", "load", "parallelize", "reduce_gradients", "steer", "whole"]
