@@ -146,6 +146,7 @@ VALUES = {
     "printed": 1e9,
     "up": tensor((4, 3, 6)), "down": tensor((4, 6, 3)), "expert": tensor((5, 2), "int64"),
     "weight": tensor((5, 2)), "kept": tensor((5, 2), "bool")},
+    "plan.experts.sent_by.": {"kept": [[2, 0, 1], [1, 3, 0]], "rank": 1},
     "plan.experts.expert_states.": {"weight": 2.0},
     "plan.experts.check_grouped.": {"x": tensor((5, 3)), "w": tensor((2, 3, 4)),
     "sizes": tensor((2,), "int64")},

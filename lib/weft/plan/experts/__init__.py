@@ -12,7 +12,7 @@ from weft.plan.experts.check import check_grouped, check_matrices, check_mlp
 from weft.plan.experts.memory import expert_states
 from weft.plan.experts.published import SWITCHES, SwitchModel
 from weft.plan.experts.rows import least_tokens, touched, wasted_rows
-from weft.plan.experts.traffic import distinct_ranks, flops_per_byte, sent, sent_merged
+from weft.plan.experts.traffic import distinct_ranks, flops_per_byte, sent, sent_by, sent_merged
 
 __all__ = [
     "SWITCHES",
@@ -32,6 +32,7 @@ __all__ = [
     "loads",
     "near_drop_share",
     "sent",
+    "sent_by",
     "sent_merged",
     "touched",
     "wasted_rows",

@@ -1,6 +1,8 @@
 """What expert parallelism sends, and when that takes longer than computing."""
 
-from weft.plan.arguments import few, positive, sizes, whole
+from collections.abc import Sequence
+
+from weft.plan.arguments import few, positive, row, sizes, whole
 
 
 def sent(tokens: int, width: int, e: int, k: int = 1, size: int = 2) -> float:
@@ -17,6 +19,27 @@ def sent(tokens: int, width: int, e: int, k: int = 1, size: int = 2) -> float:
     width, e, k, size = sizes(width=width, e=e, k=k, size=size)
     total = 2 * k * tokens * width * size * (e - 1)
     return total / e if total % e else total // e
+
+
+def sent_by(rank: int, kept: Sequence[Sequence[int]], width: int, size: int = 2) -> int:
+    """Bytes that one rank sends for given routes, in dispatch and combine; in backward, as many.
+
+    `kept` has a row for each of e ranks: how many of its choices each of E experts takes. Rank r
+    has the r-th part of the experts, cut as torch.tensor_split cuts. It sends rows to others'
+    experts, and what its own make of others' rows; a gradient goes the other way for each of both.
+
+    >>> [sent_by(rank, [[2, 0], [1, 3]], width=10) for rank in (0, 1)]
+    [20, 20]
+    """
+    rows = [row("kept", counts) for counts in row("kept", kept)]
+    rows = [[whole("kept", count, 0) for count in counts] for counts in rows]
+    e, E = len(rows), len(rows[0])
+    if odd := [len(counts) for counts in rows if len(counts) != E]:
+        raise ValueError(f"kept has rows of {E} and {odd[0]} experts, must have the same in each")
+    rank, (width, size) = whole("rank", rank, 0, e - 1), sizes(width=width, size=size)
+    first, last = (r * (E // e) + min(r, E % e) for r in (rank, rank + 1))
+    own, come = sum(rows[rank][first:last]), sum(sum(counts[first:last]) for counts in rows)
+    return (sum(rows[rank]) - own + come - own) * width * size
 
 
 def distinct_ranks(experts: int, k: int, e: int) -> float:
