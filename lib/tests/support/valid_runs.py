@@ -75,7 +75,7 @@ def values(world: World) -> dict:
         "run.collectives.agreed.": {"mine": told},
         "run.experts.": {
             "mlp": SwitchMLP(4, 8, 2), "data": world, "module": lambda: switch(world),
-            "state": SwitchMLP(4, 8, 2).state_dict(),
+            "state": SwitchMLP(4, 8, 2).state_dict(), "rate": 0.001,
         },
         "run.linear.": {name: torch.ones(1, 3, 2, 4) for name in "qkv"},
         "run.ring.": {name: torch.ones(1, 3, 2, 4) for name in "qkvx"},

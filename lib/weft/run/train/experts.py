@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from weft.nn.experts import balance, decoder
 from weft.nn.transformer import loss
 from weft.plan.arguments import amounts, sizes
-from weft.plan.experts import sent_by
+from weft.plan.experts import capacity, sent_by
 from weft.run.experts import ExpertParallel, parallelize, steer
 from weft.run.train.options import experts_parser
 from weft.run.train.training import Training, command, compare, learn, on_ranks, shared
@@ -108,11 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _training(options: argparse.Namespace) -> ExpertsTraining:
     """What the options ask for; whatever is wrong with them comes out before a rank starts."""
-    (ranks, experts, k) = sizes(
-        **{"--e": options.ranks, "--experts": options.experts, "--k": options.k}
-    )
+    counts = {"--e": options.ranks, "--experts": options.experts, "--k": options.k}
+    ranks, experts, k = sizes(**counts)
     weight, step = amounts(**{"--balance": options.balance, "--bias": options.bias})
     given = shared(options)
+    capacity(0, experts, options.factor or 1.0, k)  # refuses what does not fit
     if options.batch < ranks:
         raise ValueError(f"--batch is {options.batch}, must be at least --e = {ranks}: one each")
     if options.layers < 2:
