@@ -3,7 +3,7 @@
 Dims: D width, F hidden width of an expert, E experts, k of them for a token.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.plan.arguments import sizes
-from weft.plan.experts import capacity
-from weft.ref import experts
+from weft.plan.experts import capacity, check_mlp
 from weft.ref.experts import Routes, route
 
 Kernel = Callable[..., Tensor]  # with the face of weft.ref.experts.mlp
@@ -36,8 +35,8 @@ class SwitchMLP(nn.Module):
 
     All tokens of a call share the experts' capacity, which is ceil(k tokens factor / E), and what
     finds its expert full adds 0; nothing is dropped where factor is None. `kernel` computes what
-    the experts make, with the face of weft.ref.experts.mlp, which it is if None, or of
-    weft.kernels.experts.mlp. `routed` is what the last call's router did.
+    the experts make, with the face of weft.ref.experts.mlp: that, or weft.kernels.experts.mlp;
+    None is `mlp` here. `routed` is what the last call's router did.
 
     A tensor [E] in `bias` is added to the probabilities where experts are chosen, and nowhere
     else: it balances them without a loss (DeepSeek-V3). It is None at first.
@@ -75,8 +74,28 @@ class SwitchMLP(nn.Module):
         most = None if self.factor is None else capacity(len(rows), E, self.factor, self.k)
         routes = route(scores, self.k, most, self.bias)
         self.routed = Routed(scores, routes, routes.expert.flatten().bincount(minlength=E))
-        compute = self.kernel or experts.mlp
-        return compute(rows, *routes[:2], routes.kept, self.up, self.down).view_as(x)
+        return (self.kernel or mlp)(rows, *routes[:2], routes.kept, self.up, self.down).view_as(x)
+
+
+def mlp(
+    x: Tensor, expert: Tensor, weight: Tensor, kept: Tensor, up: Tensor, down: Tensor
+) -> Tensor:
+    """weft.ref.experts.mlp of copies in the experts' order, which a processor is quicker with."""
+    check_mlp(x, expert, weight, kept, up, down)
+    E = len(up)
+    whither = torch.where(kept, expert, E).flatten()
+    *counts, dropped = whither.bincount(minlength=E + 1).tolist()
+    order = whither.argsort(stable=True)[: len(whither) - dropped]
+    token = order // expert.shape[1]
+    made = in_turn(x.index_select(0, token), counts, up, down)
+    y = torch.zeros_like(x, dtype=weight.dtype)
+    return y.index_add(0, token, weight.flatten()[order, None] * made).to(x.dtype)
+
+
+def in_turn(rows: Tensor, counts: Sequence[int], up: Tensor, down: Tensor) -> Tensor:
+    """What experts make of rows [tokens, D] that lie in their order, counts[e] of each."""
+    every = zip(rows.split(counts), up, down, strict=True)
+    return torch.cat([(mine @ first).relu() @ second for mine, first, second in every])
 
 
 def scored(x: Tensor, router: Tensor) -> Tensor:

@@ -6,11 +6,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from weft.nn.experts import Routed, SwitchMLP, scored
+from weft.nn.experts import Routed, SwitchMLP, in_turn, scored
 from weft.plan.arguments import instance
 from weft.plan.experts import capacity
 from weft.plan.tensors import dtype_of, tensor
-from weft.ref import experts
 from weft.ref.experts import Routes, route
 from weft.run.collectives import Group, agreed, group_rank_size
 from weft.run.digest import digest
@@ -79,7 +78,7 @@ class ExpertParallel(nn.Module):
         order = whither.argsort(stable=True)[: sum(send)]  # kept choices, by expert
         token = order // self.k
         rows = x.reshape(-1, x.shape[-1])
-        coming = Depart.apply(rows[token], dispatch)
+        coming = Depart.apply(rows.index_select(0, token), dispatch)
         found = beside() if beside else None
         made = self._made(Arrive.apply(coming, dispatch), by_rank[self.rank])
         made = Arrive.apply(Depart.apply(made, combine), combine)
@@ -127,10 +126,15 @@ class ExpertParallel(nn.Module):
         if not mine:  # no row has come; its gradients travel none the less
             return rows + self.up.sum() + self.down.sum()
         expert = torch.arange(mine).repeat(e).repeat_interleave(counts.flatten())
-        expert = expert.to(rows.device).unsqueeze(-1)
-        kept = torch.ones_like(expert, dtype=torch.bool)
+        expert = expert.to(rows.device)
+        if self.kernel is None:
+            order = expert.argsort(stable=True)
+            rows = rows.index_select(0, order)
+            made = in_turn(rows, counts.sum(0).tolist(), self.up, self.down)
+            return made.index_select(0, order.argsort())
+        kept = torch.ones_like(expert, dtype=torch.bool).unsqueeze(-1)
         weight = kept.to(torch.promote_types(rows.dtype, torch.float32))
-        return (self.kernel or experts.mlp)(rows, expert, weight, kept, self.up, self.down)
+        return self.kernel(rows, expert.unsqueeze(-1), weight, kept, self.up, self.down)
 
 
 def _form(mlp: SwitchMLP, factor: float | None) -> dict[str, Any]:
