@@ -1,18 +1,27 @@
 """The pictures of the chapter on experts: each token, load and line is the plan's."""
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pictures import apart, inside, parse, tips, told, words
 
+from weft.bench.record import read
 from weft.draw import experts as draw
 from weft.draw.experts.office import CHOICES, EXPERTS
 from weft.explore import experts as explore
 from weft.plan.experts import capacity, drop_share, dropped, loads
 
+
+def record(root=Path(__file__).parents[2]):
+    return read(root / "book/measured/experts-balance.cpu.json")
+
+
 PICTURES = {
     "switchboard": draw.switchboard_svg, "office": draw.office_svg, "chairs": draw.chairs_svg,
     "chairs of 8": lambda: draw.chairs_svg(8, 4), "loads": draw.loads_svg,
+    "collapse": lambda: draw.collapse_svg(record()),
     "loads of 64": lambda: draw.loads_svg(64, 4, 1.0, 1.0),
     "loads of 8": lambda: draw.loads_svg(8, 1, 4.0, 0.0),
 }  # fmt: skip
@@ -62,6 +71,19 @@ def test_bars_are_as_high_as_loads_and_orange_above_the_capacity(E, k, factor, s
     scale = {round(high[i] / count, 1) for i, count in enumerate(counts)}
     assert max(scale) - min(scale) <= 0.11
     assert str(most) in [word.replace(",", "") for word in words(root)]
+
+
+def test_a_collapse_is_drawn_from_the_samples_of_its_record():
+    points = [tip for _, tip in tips(parse(draw.collapse_svg(record())))]
+    rows = {one.who: one.samples for one in record().results if one.name == "the fullest expert"}
+    assert points == [
+        f"{way}, step {20 * i + 10}: {share:.0%}"
+        for way, row in rows.items() for i, share in enumerate(row)
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="record has no result called 'the fullest expert'"):
+        draw.collapse_svg(SimpleNamespace(results=()))
+    with pytest.raises(ValueError, match="record is 3, must be"):
+        draw.collapse_svg(3)
 
 
 def test_the_slider_says_what_the_plan_says():

@@ -23,9 +23,7 @@ def collapse_svg(record: Any, steps: int = 20, experts: int = 8) -> str:
     even = f"an even share, 1/{experts}"
     looks[even] = line(4, 1)
     count = max(map(len, shares.values()))
-    told = "; ".join(
-        f"{way} from {row[0]:.0%} to {row[-1]:.0%}" for way, row in shares.items()
-    )
+    told = "; ".join(f"{way} from {row[0]:.0%} to {row[-1]:.0%}" for way, row in shares.items())
     chart = Chart(
         "The fullest expert's share of tokens",
         f"Shares over {count * steps} steps of training. The fullest of {experts} experts: {told}.",
