@@ -45,7 +45,8 @@ VALUES = {
     "ref.hopper.": heads(16),
     "ref.experts.": {"scores": some(5, 4), "k": 2, "capacity": 3, "x": some(5, 3), "factor": 1.25,
                      "router": some(3, 4), "up": some(4, 3, 6), "down": some(4, 6, 3),
-                     "routes": route(some(5, 4), k=2)},
+                     "routes": route(some(5, 4), k=2), "bias": some(4)}
+    | route(some(5, 4), k=2)._asdict(),
     "ref.griffin.": {"x": some(2, 5, 3), "a_param": some(3), "initial": some(2, 3), "window": 2,
                      "input_gate": some(2, 5, 3).sigmoid(), "reset": some(2, 5) > 0,
                      "recurrence_gate": some(2, 5, 3).sigmoid(), "a": some(2, 5, 3).sigmoid()},

@@ -1,7 +1,9 @@
-"""Experts measured: their MLP on a GPU beside its peers."""
+"""Experts measured: their MLP on a GPU, a layer over ranks beside its peers, and who is chosen."""
 
+from weft.bench.experts.balance import BALANCE
 from weft.bench.experts.on_gpu import GROUPED
+from weft.bench.experts.peers import STEP
 
-JOBS = (GROUPED,)
+JOBS = (GROUPED, STEP, BALANCE)
 
 __all__ = ["JOBS"]

@@ -1,0 +1,60 @@
+"""The layer of experts: the reference's numbers, its initial values, and what its router tells."""
+
+import pytest
+import torch
+
+from weft.nn.experts import SwitchMLP, balance
+from weft.ref import experts as reference
+
+
+@pytest.mark.parametrize(("k", "factor"), [(1, None), (2, 0.5)])
+def test_it_is_the_reference_on_all_tokens_of_a_call(k, factor):
+    torch.manual_seed(0)
+    layer, x = SwitchMLP(6, 10, 4, k, factor).double(), torch.randn(3, 5, 6).double()
+    wanted = reference.switch(x.view(15, 6), layer.router, layer.up, layer.down, k, factor)
+    torch.testing.assert_close(layer(x), wanted.view(3, 5, 6))
+    scores, routes, choices = layer.routed
+    assert choices.sum() == 15 * k and routes.kept.all().item() == (factor is None)
+    torch.testing.assert_close(balance(layer.routed), reference.balance(scores, routes))
+    assert set(layer.state_dict()) == {"router", "up", "down"}
+
+
+def test_a_kernel_takes_the_place_of_the_loop():
+    def kernel(x, expert, weight, kept, up, down):
+        return x * weight.sum(-1, keepdim=True)
+
+    layer, x = SwitchMLP(6, 10, 4, k=4, kernel=kernel), torch.randn(7, 6)
+    torch.testing.assert_close(layer(x), x)  # all experts' probabilities add up to 1
+
+
+def test_a_bias_chooses_and_does_not_weigh():
+    layer, x = SwitchMLP(6, 10, 4), torch.randn(7, 6)
+    layer.bias = torch.tensor([0.0, 0.0, 2.0, 0.0])
+    layer(x)
+    scores, routes, choices = layer.routed
+    assert choices.tolist() == [0, 0, 7, 0]
+    torch.testing.assert_close(routes.weight, scores.softmax(-1)[:, 2:3])
+    assert "bias" in layer.state_dict()
+
+
+def test_weights_begin_small_and_cut_off():
+    torch.manual_seed(0)
+    layer = SwitchMLP(40, 90, 8)
+    for weight, rows in ((layer.router, 40), (layer.up, 40), (layer.down, 90)):
+        std = (0.1 / rows) ** 0.5
+        assert weight.abs().max() <= 2 * std
+        assert weight.std().item() == pytest.approx(0.88 * std, rel=0.1)  # what the cut leaves
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((6, 10, 4, 5), "k is 5, must be at most experts = 4"),
+        ((6, 10, 4, 0), "k is 0, must be a whole number of at least 1"),
+        ((6, 10, 4, 1, 0.0), "factor is 0.0, must be a number above 0 and finite"),
+        ((0, 10, 4), "width is 0, must be a whole number of at least 1"),
+    ],
+)
+def test_a_wrong_size_is_named(given, said):
+    with pytest.raises(ValueError, match=said):
+        SwitchMLP(*given)
