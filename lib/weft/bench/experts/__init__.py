@@ -1,8 +1,9 @@
-"""Experts measured: a step of the layer over ranks beside its peers, and who is chosen."""
+"""Experts measured: their MLP on a GPU, a layer over ranks beside its peers, and who is chosen."""
 
 from weft.bench.experts.balance import BALANCE
+from weft.bench.experts.on_gpu import GROUPED
 from weft.bench.experts.peers import STEP
 
-JOBS = (STEP, BALANCE)
+JOBS = (GROUPED, STEP, BALANCE)
 
 __all__ = ["JOBS"]
