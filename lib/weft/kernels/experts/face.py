@@ -66,11 +66,14 @@ def mlp(
 
 
 def by_expert(expert: Tensor, kept: Tensor, E: int) -> tuple[Tensor, Tensor]:
-    """Choices in the order of their experts, those that are not kept last; and sizes [E]."""
-    whither = torch.where(kept, expert, E).flatten()
-    sizes = torch.zeros(E + 1, dtype=torch.int64, device=expert.device)
-    sizes.scatter_add_(0, whither, torch.ones_like(whither))
-    return whither.argsort(stable=True), sizes[:E]
+    """Choices in the order of their experts, those that are not kept last; and sizes [E].
+
+    Sorted as 32 bits, which takes half the passes of 64; sizes are read off, not counted one by
+    one into a few places that all wait for.
+    """
+    whither, order = torch.where(kept, expert, E).flatten().int().sort(stable=True)
+    each = torch.arange(E + 1, dtype=whither.dtype, device=whither.device)
+    return order, torch.searchsorted(whither, each).diff()
 
 
 class ExpertsMLP(torch.autograd.Function):
