@@ -184,3 +184,59 @@ def test_every_word_has_its_place(word, other, complaint, monkeypatch):
         for _ in range(4):
             tiles.matmul(x, w, given, gather=torch.arange(300).flip(0))
             tiles.matmul(x, w, given)
+
+
+# --- on a GPU -------------------------------------------------------------------------------------
+
+HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+only_hopper = pytest.mark.skipif(
+    torch.cuda.is_available() and not HOPPER, reason="needs a GPU: a Hopper one"
+)
+
+
+@pytest.mark.gpu
+@only_hopper
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize(
+    ("sizes", "behind", "D", "F"),
+    [*CASES, ([1000, 0, 1, 129, 4000, 127], 77, 2048, 768), ([257] * 64, 0, 768, 2048)],
+)
+def test_on_a_gpu_each_group_of_rows_meets_its_own_matrix(sizes, behind, D, F, dtype):
+    rows = sum(sizes) + behind
+    shapes = (rows, D), (len(sizes), D, F), (rows, F)
+    *given, dy = drawn(*shapes, dtype=dtype, device="cuda")
+    near(*both(*given, sizes, dy), dtype)
+
+
+@pytest.mark.gpu
+@only_hopper
+def test_a_hundred_runs_at_full_load_give_the_same_bits():
+    T, D, E, F, k = 3000, 2048, 32, 768, 4
+    x, router, up, down, dy = drawn((T, D), (D, E), (E, D, F), (E, F, D), (T, D), device="cuda")
+    routes = route((x @ router).detach().float(), k)
+    weight = routes.weight.requires_grad_()
+
+    def answers(face):
+        y = face(x, routes.expert, weight, routes.kept, up, down)
+        return y, *torch.autograd.grad(y, (x, weight, up, down), dy)
+
+    first = answers(hopper.mlp)
+    for one, other in zip(first, answers(experts.mlp), strict=True):
+        assert (one - other).norm() <= 0.02 * other.norm()
+    for _ in range(100):
+        assert all(torch.equal(a, b) for a, b in zip(first, answers(hopper.mlp), strict=True))
+
+
+@pytest.mark.gpu
+@only_hopper
+def test_more_than_two_to_the_31_elements():
+    """Where torch's grouped matmul has met a bad address."""
+    rows, D, F = 2**20 + 3, 64, 2056
+    x, w = drawn((rows, D), (2, D, F), device="cuda")
+    y = hopper.grouped_matmul(x, w, torch.tensor([rows - 50, 50], device="cuda"))
+    assert y.numel() > 2**31
+    dx, dw = torch.autograd.grad(y, (x, w), y.detach())
+    exact = x[-50:].double() @ w[1].double()
+    near([y[-50:]], [exact], BRAIN)
+    near([dx[-50:]], [y[-50:].double() @ w[1].double().T], BRAIN)
+    near([dw[1]], [x[-50:].double().T @ y[-50:].double()], BRAIN)

@@ -69,7 +69,8 @@ def experts(target: str) -> Iterator[Pass]:
     """The experts' MLP with its gradients; for Hopper also what is written for Hopper alone."""
     yield from _named(experts_.passes(target), target)
     if target == "sm_90":
-        own = [one for one in experts_hopper.passes(target) if not one.name.endswith(" dw")]
+        shared = {source(one) for one in experts_.passes(target)}
+        own = [one for one in experts_hopper.passes(target) if source(one) not in shared]
         yield from _named(own, target, version="hopper ")
 
 

@@ -4,7 +4,8 @@ from torch import Tensor
 
 from weft.kernels.code import Pass
 from weft.kernels.experts import face
-from weft.kernels.experts.face import ExpertsMLP, GroupedMatmul, by_expert, combine
+from weft.kernels.experts.combine import WeightedSum
+from weft.kernels.experts.face import ExpertsMLP, GroupedMatmul, by_expert
 from weft.kernels.experts.groups import groups
 from weft.kernels.experts.hopper.launch import EIGHT, ROWS, matmul, tabled
 from weft.kernels.hopper import check_device
@@ -38,7 +39,7 @@ def mlp(
     order, sizes = by_expert(expert, kept, len(up))
     given = tabled(groups(sizes, len(order), ROWS))
     made = ExpertsMLP.apply(x, up, down, order, expert.shape[1], given, matmul)
-    return combine(made, weight, x)
+    return WeightedSum.apply(made, weight)
 
 
 def check_halves(x: Tensor, **widths: int) -> None:

@@ -207,9 +207,13 @@ def gather_rows(p_x, p_gather, x_row8, w_desc, shared, work, TRANSPOSED: gl.cons
 
 @jit
 def announce(x, count, LATER: gl.constexpr):
-    """Say that the count-th tile is there, of which LATER have been asked for since."""
+    """Say that the count-th tile is there, when LATER have been asked for since.
+
+    One thread speaks for all, and so they meet when all have fenced.
+    """
     copy_wait(LATER)
     fence()
+    sync()
     arrive(x.full.index(stage_of(x, gl.maximum(count, 0))), pred=count >= 0)
 
 
