@@ -106,7 +106,7 @@ def step(said: dict[str, Any], stack: str, layers: int) -> int:
 
 
 def renamed(weights: dict[str, Tensor], folder: str | Path) -> dict[str, Tensor]:
-    """Weights by our names: the matrices of a layer's experts as one, and of inputs times outputs."""
+    """Weights by our names: a layer's experts as one, their matrices and routers transposed."""
     found, layers = {}, defaultdict(dict)
     for name, x in weights.items():
         expert = EXPERT.fullmatch(name)
