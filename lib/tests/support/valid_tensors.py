@@ -64,7 +64,8 @@ VALUES = {
     "kernels.griffin.": {"a": some(2, 5, 3).sigmoid(), "x": some(2, 5, 3), "initial": some(2, 3),
                          "chunk": 2, "target": "sm_90", "only": ("scan",)},
     "kernels.experts.": {"x": some(5, 3), "w": some(2, 3, 4), "sizes": torch.tensor([3, 2]),
-                         "up": some(4, 3, 6), "down": some(4, 6, 3), "target": "sm_90"}
+                         "up": some(4, 3, 6), "down": some(4, 6, 3), "target": "sm_90",
+                         "capacity": 2}
     | route(some(5, 4), k=2)._asdict(),
     "kernels.sparse.": {"window": 2, "dilation": 1, "global_mask": some(1, 4) > 0, "block": 2,
                         "layout": torch.ones(1, 2, 2, dtype=torch.bool).to(DEVICE)}

@@ -53,14 +53,22 @@ def mlp(
     """
     check_mlp(x, expert, weight, kept, up, down)
     kernel_type(x)
-    E, k = len(up), expert.shape[1]
+    order, sizes = by_expert(expert, kept, len(up))
+    given = groups(sizes, len(order), tile("grouped", x).m)
+    return combine(ExpertsMLP.apply(x, up, down, order, expert.shape[1], given), weight, x)
+
+
+def by_expert(expert: Tensor, kept: Tensor, E: int) -> tuple[Tensor, Tensor]:
+    """Choices in the order of their experts, those that are not kept last; and sizes [E]."""
     whither = torch.where(kept, expert, E).flatten()
-    order = whither.argsort(stable=True)  # of choices, by expert; those of none come last
-    sizes = torch.zeros(E + 1, dtype=torch.int64, device=x.device)
+    sizes = torch.zeros(E + 1, dtype=torch.int64, device=expert.device)
     sizes.scatter_add_(0, whither, torch.ones_like(whither))
-    given = groups(sizes[:E], len(whither), tile("grouped", x).m)
-    made = ExpertsMLP.apply(x, up, down, order, k, given)
-    return (made.unflatten(0, (-1, k)) * weight.unsqueeze(-1)).sum(1).to(x.dtype)
+    return whither.argsort(stable=True), sizes[:E]
+
+
+def combine(made: Tensor, weight: Tensor, x: Tensor) -> Tensor:
+    """The weighted sum over each token's choices of what was made, [tokens k, D], as x's type."""
+    return (made.unflatten(0, (-1, weight.shape[1])) * weight.unsqueeze(-1)).sum(1).to(x.dtype)
 
 
 class ExpertsMLP(torch.autograd.Function):

@@ -1,5 +1,6 @@
-"""Layers whose MLP is one of many experts, and Switch, the model made of them."""
+"""Layers whose MLP is one of many experts; a small decoder, and Switch, made of them."""
 
+from weft.nn.experts.decoder import SwitchBlock, decoder
 from weft.nn.experts.layer import Routed, SwitchMLP, balance, scored
 from weft.nn.experts.load import load
 from weft.nn.experts.model import SequenceMLP, Switch, SwitchConfig
@@ -8,9 +9,11 @@ __all__ = [
     "Routed",
     "SequenceMLP",
     "Switch",
+    "SwitchBlock",
     "SwitchConfig",
     "SwitchMLP",
     "balance",
+    "decoder",
     "load",
     "scored",
 ]

@@ -69,7 +69,7 @@ class SwitchMLP(nn.Module):
             nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.flatten(0, -2)
+        rows = x.reshape(-1, x.shape[-1])
         scores = scored(rows, self.router)
         E = len(self.up)
         most = None if self.factor is None else capacity(len(rows), E, self.factor, self.k)

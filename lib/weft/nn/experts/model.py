@@ -57,6 +57,7 @@ class SequenceMLP(SwitchMLP):
     """SwitchMLP on [B, T, D] where an expert takes its first `capacity` tokens of each sequence.
 
     So what a sequence gives does not depend on the others of its batch. What is dropped is 0.
+    An ExpertParallel made of it has its own rule for capacity, and not this one.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class DenseMLP(nn.Module):
         return self.down(self.up(x).relu())
 
 
-class SwitchBlock(nn.Module):
+class T5Block(nn.Module):
     """Attention, in a decoder attention to the encoder, and an MLP: each reads a norm, is added."""
 
     def __init__(self, config: SwitchConfig, decoder: bool, sparse: bool, kernel: Kernel | None):
@@ -128,7 +129,7 @@ class Stack(nn.Module):
         step = config.decoder_step if decoder else config.step
         self.bias = RelativeBias(config.heads, config.buckets, config.farthest, both=not decoder)
         self.blocks = nn.ModuleList(
-            SwitchBlock(config, decoder, step == 1 or (step > 0 and i % step == 1), kernel)
+            T5Block(config, decoder, step == 1 or (step > 0 and i % step == 1), kernel)
             for i in range(layers)
         )
         self.norm = nn.RMSNorm(config.width, config.epsilon)
@@ -169,8 +170,9 @@ class Switch(nn.Module):
 
     def routed(self) -> list[Routed]:
         """What each router did in the last call, the encoder's first."""
-        layers = (each for each in self.modules() if isinstance(each, SwitchMLP))
-        return [each.routed for each in layers if each.routed is not None]
+        mlps = [block.mlp for stack in (self.encoder, self.decoder) for block in stack.blocks]
+        routed = [getattr(mlp, "routed", None) for mlp in mlps]  # a dense one has no router
+        return [each for each in routed if each is not None]
 
     def balances(self) -> list[Tensor]:
         """Each router's E sum_i f_i P_i in the last call, the encoder's first.

@@ -1,0 +1,8 @@
+"""Experts over ranks: tokens travel to those that have been chosen, and what they made returns."""
+
+from weft.run.experts.gradients import reduce_gradients
+from weft.run.experts.layer import ExpertParallel
+from weft.run.experts.model import parallelize, steer
+from weft.run.experts.whole import load, whole
+
+__all__ = ["ExpertParallel", "load", "parallelize", "reduce_gradients", "steer", "whole"]
