@@ -1,0 +1,279 @@
+"""Mixture of experts: five functions to write. README.md says what each has to reach.
+
+The first two are plain Python, the third is torch. The fourth is run on real ranks: what it
+computes, keeps and sends is counted. The last is a Triton kernel, whose loads and stores are
+counted.
+
+The library's own experts and plans are closed while you are graded. Grade with
+`weft grade experts`.
+"""
+
+from types import SimpleNamespace
+
+try:
+    import torch
+    import triton.language as tl
+except ImportError:  # the first two need neither
+    tl = SimpleNamespace(constexpr=None)
+
+
+def drops(choices: list[list[list[int]]], E: int, percent: int) -> list[tuple[int, int, int]]:
+    """Which choices are dropped if each rank has places of its own, and lends what it leaves empty.
+
+    choices[r][t] are the experts that token t of rank r chooses, k different ones of E, the best
+    first. k is the same everywhere; ranks may have different numbers of tokens, or none.
+
+    percent is 100 times the capacity factor. Of the choices of rank r, with T tokens, each expert
+    takes up to ceil(k T percent / (100 E)), and the rank's first choices come first: all of them in
+    the order of tokens, then all second choices, and so on.
+
+    Then ranks tell each other. A place that a rank has at an expert and does not need is given away
+    to a choice of the same expert that found none at home: first choices again before second ones,
+    within them those of rank 0 first, within a rank in the order of tokens.
+
+    Return the choices that have no place then, as (rank, token, choice), sorted; the first choice
+    is 0.
+
+    drops([[[0, 1], [0, 1], [1, 0]], [[2, 3], [2, 0], [1, 3]]], E=4, percent=100): a rank has
+    ceil(2 * 3 / 4) = 2 places at each expert. On rank 0 the second choices of tokens 1 and 2 find
+    experts 1 and 0 full; rank 1 has a place left at both. So nothing is dropped: []. With
+    percent=50 a rank has one place, and it is [(0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 2, 1)].
+    """
+    # BEGIN SOLUTION
+    home, free, dropped = [], [0] * E, []
+    for rank, tokens in enumerate(choices):
+        k = len(tokens[0]) if tokens else 0
+        room = [-(-k * len(tokens) * percent // (100 * E))] * E
+        for choice in range(k):
+            for token, chosen in enumerate(tokens):
+                if room[chosen[choice]]:
+                    room[chosen[choice]] -= 1
+                else:
+                    home.append((choice, rank, token))
+        free = [a + b for a, b in zip(free, room, strict=True)]
+    for choice, rank, token in sorted(home):
+        expert = choices[rank][token][choice]
+        if free[expert]:
+            free[expert] -= 1
+        else:
+            dropped.append((rank, token, choice))
+    return sorted(dropped)
+    # END SOLUTION
+
+
+def grid(node: dict, model: dict, nodes: int, batch: int) -> tuple[int, int, int, float] | None:
+    """The degrees of expert and pipeline parallelism with which a step is fastest, and fits.
+
+    node        gpus, a power of two; of a GPU its memory in bytes, the rate in FLOP/s that it
+                reaches, and bytes/s that it sends to a GPU of its node, inside, and to one of
+                another node, outside
+    model       layers, all alike; width D, hidden F, experts E, a power of two, and k; other: the
+                parameters of a layer that are in no expert; tokens in a microbatch; and kept: bytes
+                that a token leaves behind in a layer until its backward pass
+    nodes       a power of two; n = nodes * gpus GPUs
+    batch       tokens of a step
+
+    p stages have d = n / p GPUs each; each of the d takes as many microbatches, m of them: whole
+    ones, at least one. p is a power of two up to the number of layers; where it does not divide
+    them, the fullest stage has the mean rounded up. Its GPUs decide, in memory and time. e, a power
+    of two, divides E and d; e neighbours of a stage share its experts, and d / e of these groups
+    have the same ones. A group is inside a node if e is at most gpus; else it has all GPUs of
+    e / gpus nodes.
+
+    Memory: 2 bytes for each parameter, 2 for its gradient, and 12 for the optimizer's state, which
+    is divided among all GPUs that have this parameter: an expert's, or the other ones, which all d
+    have. A stage keeps what min(m, p) microbatches leave behind. All of it has to fit into nine
+    tenths of the memory. An expert has three matrices, D x F.
+
+    Time: a matmul takes 2 FLOPs for each parameter and token in forward and 4 in backward; a token
+    meets k experts and the other parameters. In forward a token of D numbers is sent once to each
+    GPU of the group, but not to its own, that has any of its experts, if the group is inside a
+    node; else once to each other node that has any, outside. A token's experts are any k of E, all
+    sets as likely; sent is what that is on average. One result comes back from each, and backward
+    sends both again; a number has 2 bytes. Nothing is computed meanwhile, other messages take no
+    time. A microbatch takes, in forward and backward together, its stage's layers; a step takes
+    m + p - 1 times as long.
+
+    Return (e, p, bytes that a GPU keeps, seconds) of the fastest such grid that fits, of equally
+    fast ones any; None if none fits.
+
+    On 16 nodes with H200, {"gpus": 8, "memory": 141e9, "rate": 494.7e12, "inside": 450e9,
+    "outside": 50e9}, DeepSeek-V3's 58 layers of experts, {"layers": 58, "width": 7168,
+    "hidden": 2048, "experts": 256, "k": 8, "other": 293000000, "tokens": 4096, "kept": 60000}, with
+    4194304 tokens: that is (4, 32, 110024953216.0, 19.21379…).
+    """
+    # BEGIN SOLUTION
+    L, E, k, tokens = (model[key] for key in ("layers", "experts", "k", "tokens"))
+    expert, n = 3 * model["width"] * model["hidden"], nodes * node["gpus"]
+
+    def needed(groups):  # other groups of experts that a token needs, on average
+        missed = 1.0
+        for i in range(k):
+            missed *= max(0, E - E // groups - i) / (E - i)
+        return (groups - 1) * (1 - missed)
+
+    found, p = [], 1
+    while p <= min(L, n):
+        d, layers = n // p, -(-L // p)
+        m, rest = divmod(batch, d * tokens)
+        e = 1
+        while not rest and m and e <= min(E, d):
+            inside = e <= node["gpus"]
+            kept = layers * E // e * expert * (4 + 12 * e / d)
+            kept += layers * model["other"] * (4 + 12 / d)
+            kept += layers * min(m, p) * tokens * model["kept"]
+            flops = 6 * tokens * (k * expert + model["other"])
+            rows = 2 * 2 * tokens * needed(e if inside else e // node["gpus"])
+            sending = rows * 2 * model["width"] / node["inside" if inside else "outside"]
+            took = (m + p - 1) * layers * (flops / node["rate"] + sending)
+            if 10 * kept <= 9 * node["memory"]:
+                found.append((took, e, p, kept))
+            e *= 2
+        p *= 2
+    if not found:
+        return None
+    took, e, p, kept = min(found)
+    return e, p, kept, took
+    # END SOLUTION
+
+
+def balance(scores, expert, kept, begins: list[int]):
+    """DeepSeek-V3's balance loss within each document, and its gradient in the scores.
+
+    scores [T, E] float32 are logits. What a token thinks of expert i is the sigmoid of its score,
+    and its probability p_i that sigmoid over the sum of all E, chosen or not. expert [T, k] int64
+    has the k different experts that each token has chosen, by a bias, so that they need not have
+    the largest scores. kept [T, k] bool says which choices have found room.
+
+    T tokens are documents laid end to end; document j begins at token begins[j], ascending, the
+    first at 0. In a document of n tokens f_i is E / (k n) times the number of its choices that fell
+    on expert i, with room or without, and P_i the mean of p_i over its tokens. Its loss is the sum
+    over i of f_i P_i. Return the mean of all documents' losses, a tensor without dimensions, and
+    its gradient, [T, E]; f is a constant.
+
+    Scores are between -30 and 30. Operations: README.md.
+    """
+    # BEGIN SOLUTION
+    (T, E), k, count = scores.shape, expert.shape[1], len(begins)
+    begin = torch.tensor(begins)
+    which = torch.zeros(T, dtype=torch.int64).index_fill_(0, begin, 1).cumsum(0) - 1
+    n = torch.diff(begin, append=torch.tensor([T]))[which, None]
+    f = torch.zeros(count, E).index_put_((which[:, None], expert), torch.ones(()), True)
+    f = f[which] * E / (k * n)  # [T, E], of the token's own document
+    s = scores.sigmoid()
+    total = s.sum(1, keepdim=True)
+    p = s / total
+    own = (f * p).sum(1, keepdim=True)
+    slope = (f - own) / total * s * torch.sigmoid(-scores) / (n * count)
+    return (own / n).sum() / count, slope
+    # END SOLUTION
+
+
+def merged(x, dy, router, up, down, k: int, most: int, rank: int, n: int, wire):
+    """A layer of experts over ranks, with its gradients: a token goes once to each rank it needs.
+
+    x [T, D] are this rank's tokens, of which each rank may have another number, or none. router
+    [D, E] is the same on all n ranks. A token's probabilities are the softmax of x @ router; it
+    chooses its k likeliest experts. An expert takes of a rank's choices the first `most`, in the
+    order of tokens; others are dropped. An expert makes relu(x @ up) @ down of a token. y is the
+    sum of what a token's experts make of it, each times its probability, which is not renormalised.
+
+    e ranks in a row share the experts: ranks 0 to e - 1, e to 2 e - 1, and so on; e divides n. Rank
+    e g + r has the experts from r E / e on: up [E / e, D, F], down [E / e, F, D]. Tokens stay in
+    their row. Ranks of different rows with the same experts are replicas.
+
+    The loss is the mean over all n ranks of the sum of y * dy over a rank's own tokens. Return y
+    and the gradients of the loss in x, router, up and down, as on one process. float64.
+
+    wire.tell(counts) tells each rank of the row a whole number, counts[i] the i-th, and returns
+    what they have told this one. wire.exchange(rows, send, receive) sends the first send[0] rows of
+    [sum(send), W] to the first rank of the row, the next to the second, and returns what came,
+    [sum(receive), W], sorted by sender; what a rank sends itself is no message. Autograd knows it:
+    backward sends gradients the other way. wire.sum(x, ranks) is the sum over ranks, each of which
+    gives the same list. Every rank makes the same calls in the same order, those of backward too.
+
+    Bytes: a token goes once to each other rank that has any of its kept experts, as D + E / e
+    numbers, D come back, and gradients as many. Summed are gradients, once. Live bytes: README.md.
+    """
+    # BEGIN SOLUTION
+    (T, D), E, mine = x.shape, router.shape[1], len(up)
+    e = E // mine
+    weights = [w.detach().requires_grad_() for w in (x, router, up, down)]
+    x, router, up, down = weights
+    p = (x @ router).softmax(-1)
+    chosen = torch.zeros_like(p).scatter(1, p.topk(k).indices, 1.0)
+    chosen = chosen * (chosen.cumsum(0) <= most)
+    weight = (p * chosen).view(T, e, mine)
+    needed = chosen.view(T, e, mine).amax(2) > 0
+    to, token = needed.T.nonzero(as_tuple=True)  # by rank
+    send = needed.sum(0).tolist()
+    receive = wire.tell(send)
+
+    rows = wire.exchange(torch.cat([x[token], weight[token, to]], 1), send, receive)
+    came, weight = rows.split([D, mine], 1)
+    made = torch.zeros_like(came)
+    for i, (u, w) in enumerate(zip(up.unbind(), down.unbind(), strict=True)):
+        at = weight[:, i].nonzero()[:, 0]
+        made = made.index_add(0, at, weight[at, i, None] * ((came[at] @ u).relu() @ w))
+    y = torch.zeros_like(x).index_add(0, token, wire.exchange(made, receive, send))
+
+    dx, drouter, *own = torch.autograd.grad((y * dy).sum(), weights)
+    drouter = wire.sum(drouter, list(range(n)))
+    dup, ddown = (wire.sum(part, list(range(rank % e, n, e))) for part in own)
+    return y.detach(), dx / n, drouter / n, dup / n, ddown / n
+    # END SOLUTION
+
+
+def fused(
+    p_x, p_w, p_order, p_weight, p_ends, p_y,
+    C, k, E, D, N,
+    BLOCK: tl.constexpr, EXPERTS: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A Triton kernel, run as fused[(C // BLOCK + E + 1,)](…): one launch for all experts' matmuls.
+
+    Each of T tokens has k choices, C = T k in all; choice c is one of token c // k. order, int32
+    [C], has the choices' numbers sorted by expert, and behind them those that were dropped. ends,
+    int32 [E], says where each expert's part of order ends; it begins where the one before it ends,
+    the first at 0. Parts may be empty, each of them and all. x [T, D], w [E, D, N], weight [C] and
+    y [C, N] are float32.
+
+    Row c of y becomes weight[c] * x[c // k] @ w[e] for a choice c of expert e, and zeros for one
+    that was dropped. There is no copy of x that is sorted.
+
+    A program takes up to BLOCK choices that follow each other in order, all of one expert, or all
+    dropped; there may be more programs than it takes, and these touch nothing but ends. C, k, E, D
+    and N are any numbers of at least 1. BLOCK, EXPERTS > E, WIDE >= D and COLUMNS >= N are powers
+    of two.
+
+    ends may be loaded as often as you like. Load each of order once, and each weight of a choice
+    that was kept; a row of x once for each choice of its token that was kept, and a matrix once
+    for each program that needs it: an expert with c choices has ceil(c / BLOCK). Of what was
+    dropped load neither x nor weight: anything may stand there. Store each element of y once. Touch
+    no memory beyond the tensors' ends. The grader adds triton.jit.
+    """
+    # BEGIN SOLUTION
+    o_e = tl.arange(0, EXPERTS)
+    b_end = tl.load(p_ends + o_e, mask=o_e < E, other=C)  # group E has what was dropped
+    b_begin = tl.load(p_ends + o_e - 1, mask=(o_e > 0) & (o_e <= E), other=0)
+    b_begin = tl.where(o_e <= E, b_begin, C)
+    b_tiles = (b_end - b_begin + BLOCK - 1) // BLOCK
+    first = tl.program_id(0) - (tl.cumsum(b_tiles, 0) - b_tiles)  # of the group's programs
+    m_mine = (first >= 0) & (first < b_tiles)
+    i_e = tl.sum(tl.where(m_mine, o_e + 1, 0), 0) - 1
+    if i_e >= 0:
+        begin = tl.sum(tl.where(m_mine, b_begin + first * BLOCK, 0), 0)
+        end = tl.sum(tl.where(m_mine, b_end, 0), 0)
+        o_r, o_d, o_n = begin + tl.arange(0, BLOCK), tl.arange(0, WIDE), tl.arange(0, COLUMNS)
+        m_r, m_d, m_n = o_r < end, o_d < D, o_n < N
+        b_c = tl.load(p_order + o_r, mask=m_r, other=0)
+        b_y = tl.zeros([BLOCK, COLUMNS], tl.float32)
+        if i_e < E:
+            p_rows = p_x + (b_c // k)[:, None] * D + o_d[None, :]
+            b_x = tl.load(p_rows, mask=m_r[:, None] & m_d[None, :], other=0.0)
+            p_matrix = p_w + (i_e * D + o_d)[:, None] * N + o_n[None, :]
+            b_w = tl.load(p_matrix, mask=m_d[:, None] & m_n[None, :], other=0.0)
+            b_weight = tl.load(p_weight + b_c, mask=m_r, other=0.0)
+            b_y = b_weight[:, None] * tl.sum(b_x[:, :, None] * b_w[None, :, :], 1)
+        p_out = p_y + b_c[:, None] * N + o_n[None, :]
+        tl.store(p_out, b_y, mask=m_r[:, None] & m_n[None, :])
+    # END SOLUTION
