@@ -10,7 +10,10 @@ from weft.plan.hardware import CHIPS
 
 CAPACITY, EVEN = "Capacity, and who is dropped", "Keeping the load even: a loss or a bias"
 WALL = "What expert parallelism sends, and when that is the wall"
-WORLD, MEMORY = "One world, two shapes: who sums which gradient", "Memory, and the price at inference"
+WORLD, MEMORY = (
+    "One world, two shapes: who sums which gradient",
+    "Memory, and the price at inference",
+)
 LAUNCH, WHICH = "One launch for all experts", "When to use which"
 
 
