@@ -218,7 +218,7 @@ VALUES = {
     "scale": 0.5, "layout": tensor((1, 2, 2), "bool"), "block": 4,
     "global_mask": tensor((1, 8), "bool"), "global_q": QKV, "global_k": QKV, "global_v": QKV,
     "layers": 2, "ratio": 2.0, "keys": 8, "local": 5, "full": 1, "chosen": 4, "queries": 3,
-    "method": "nsa", "chip": CHIPS["h100"]},
+    "method": "nsa", "visible": 8, "rate": 2.0, "chip": CHIPS["h100"]},
     "plan.sparse.spread.": {"layers": [(2, 1), (1, 2)]},
     "plan.simulate.in_lanes.": {"issued": [simulated.Issued("a", "gpu", 2.0)]},
     "plan.units.power.": {"exponent": -3},

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from weft.plan.arguments import chosen as one_of
-from weft.plan.arguments import sizes
+from weft.plan.arguments import number, sizes
 
 HEADS, KEY, VALUE = 128, 192, 128  # of DeepSeek V3.2's MLA, expanded: the dense form
 LATENT, ROTARY = 512, 64  # a cached row; every head's key is all of it, its value the latent part
@@ -66,16 +66,22 @@ def dsa_work(T: int, chosen: int = CHOSEN) -> ChosenWork:
     return ChosenWork(PER_PAIR["indexer"] * (T * (T + 1) // 2), PER_PAIR["chosen"] * attended)
 
 
-def dsa_crossing(chosen: int = CHOSEN) -> int:
+def dsa_crossing(chosen: int = CHOSEN, rate: float = 1.0) -> int:
     """The least prompt for which DSA is less work than dense MLA, by multiply-adds.
 
-    >>> dsa_crossing()
-    16315
+    `rate` is how many times faster the indexer's are done: 2 where it runs in FP8 at full speed.
+
+    >>> dsa_crossing(), dsa_crossing(rate=2)
+    (16315, 14371)
     """
+    rate = number("rate", rate, "at least 1")
+    if rate < 1:
+        raise ValueError(f"rate is {rate}, must be at least 1")
     low, high = 1, 64 * sizes(chosen=chosen)[0]
     while low < high:  # the difference changes its sign once
         middle = (low + high) // 2
-        if dsa_work(middle, chosen).total < mla_work(middle):
+        work = dsa_work(middle, chosen)
+        if work.indexer / rate + work.attention < mla_work(middle):
             high = middle
         else:
             low = middle + 1
@@ -104,11 +110,11 @@ READS: Mapping[str, Callable[[int], Read]] = MappingProxyType({
 })  # fmt: skip
 
 
-def read(method: str, t: int) -> Read:
-    """What a query that could see t tokens scores and attends to, with the published settings.
+def read(method: str, visible: int) -> Read:
+    """What a query that could see `visible` tokens scores and attends to, as published.
 
     >>> read("nsa", 65536), read("dsa", 65536)
     (Read(scored=4096, attended=5632), Read(scored=65536, attended=2048))
     """
-    (t,) = sizes(t=t)
-    return READS[one_of("method", method, READS)](t)
+    (visible,) = sizes(visible=visible)
+    return READS[one_of("method", method, READS)](visible)

@@ -7,8 +7,8 @@ from weft.plan.sparse.pairs import pairs
 def cache_share(T: int, keys: int, local: int, full: int = 1) -> float:
     """What is kept of a full cache, if `local` of local + full layers keep the last `keys` alone.
 
-    >>> f"{cache_share(131072, keys=1024, local=5):.0%} {cache_share(131072, keys=128, local=1):.0%}"
-    '17% 50%'
+    >>> f"{cache_share(131072, keys=1024, local=5):.0%}", f"{cache_share(131072, 128, local=1):.0%}"
+    ('17%', '50%')
     """
     T, keys, local, full = _checked(T, keys, local, full)
     return (local * min(T, keys) + full * T) / ((local + full) * T)

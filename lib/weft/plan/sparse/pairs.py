@@ -48,8 +48,8 @@ def spread(layers: Sequence[tuple[int, int]]) -> dict[int, float]:
     >>> sorted(spread([(1, 2)] * 3))
     [0, 2, 4, 6]
     """
-    layers = [(whole("window", w, 0), whole("dilation", d)) for w, d in row("layers", layers)]
-    few(sum(w * d for w, d in layers) * max(w + 1 for w, _ in layers), "paths", layers=len(layers))
+    layers = [_layer(f"layers[{i}]", one) for i, one in enumerate(row("layers", layers))]
+    few(sum(w * d for w, d in layers) * max(w + 1 for w, _ in layers), "paths", layers=layers)
     shares = {0: 1.0}
     for window, dilation in layers:
         after: dict[int, float] = {}
@@ -59,6 +59,13 @@ def spread(layers: Sequence[tuple[int, int]]) -> dict[int, float]:
                 after[at] = after.get(at, 0.0) + share / (window + 1)
         shares = after
     return dict(sorted(shares.items()))
+
+
+def _layer(name: str, given: tuple[int, int]) -> tuple[int, int]:
+    given = row(name, given)
+    if len(given) != 2:
+        raise ValueError(f"{name} is {given}, must be a window and a dilation")
+    return whole(f"{name}[0]", given[0], 0), whole(f"{name}[1]", given[1])
 
 
 def check_window(T: int, window: int, dilation: int, globals: int) -> tuple[int, int, int, int]:

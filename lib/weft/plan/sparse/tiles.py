@@ -1,4 +1,4 @@
-"""From pairs to blocks: which squares of the score matrix a window touches, and what that wastes."""
+"""From pairs to blocks: which squares of the score matrix a window touches, and what is wasted."""
 
 from weft.plan.arguments import few, sizes
 from weft.plan.sparse.pairs import check_window, pairs
