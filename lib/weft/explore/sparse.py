@@ -8,7 +8,7 @@ from weft.plan.units import amount, length
 
 @explored
 def tiles(
-    T: int = 32, window: int = 6, dilation: int = 1, globals: int = 0, block: int = 4,
+    T: int = 32, window: int = 9, dilation: int = 1, globals: int = 0, block: int = 4,
     sides: str = "causal",
 ) -> tuple[str, str]:  # fmt: skip
     """The blocks that a small window touches, and what is computed for nothing."""

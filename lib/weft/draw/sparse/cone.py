@@ -47,7 +47,7 @@ def _panel(figure: Figure, top: float, name: str, dilations: tuple[int, ...]) ->
             if not share:
                 figure.mark("rect", **box, fill_opacity=0.04, **OUTLINE)
                 continue
-            tip = f"{name}, {back} back: {percent(share, 1)}"
+            tip = f"{name}, {back} back: {percent(share, 2)}"
             figure.mark("rect", **box, **HUE.paint(1 - sqrt(share)), **OUTLINE, tip=tip)
             look = {"text_anchor": "middle", "font_size": 10, "fill": INK}
             look["pointer_events"] = "none"
@@ -63,7 +63,7 @@ def _describe() -> str:
     told = []
     for name, dilations in STACKS.items():
         shares = reached(dilations)
-        said = ", ".join(f"{back} back {percent(share, 1)}" for back, share in shares.items())
+        said = ", ".join(f"{back} back {percent(share, 2)}" for back, share in shares.items())
         told.append(f"{name}: {said}")
     return (
         "Three stacks of rows, the output above and the tokens below; each row is wider and "

@@ -7,7 +7,7 @@ from weft.plan.arguments import chosen, sizes
 from weft.plan.sparse import pairs, waste
 from weft.plan.units import amount
 
-WIDE, LEFT, TOP, SIDE = 340, 20, 42, 312
+WIDE, LEFT, TOP, SIDE = 340, 2, 42, 336
 MOST = 64  # tokens that can be told apart
 SIDES = ("causal", "both")
 
@@ -30,8 +30,7 @@ def tiles_svg(
     pair = {"fill": INK, "fill_opacity": 0.75}
     figure_keys = [(f"{kind} block", look) for kind, look in LOOKS.items()]
     svg.legend(figure, [*figure_keys, ("pair seen", {**pair, "stroke": "currentColor"})])
-    figure.words(LEFT, TOP - 7, "keys →", font_size=11)
-    figure.words(0, 0, "queries →", font_size=11, transform=f"translate(7 {TOP + 2}) rotate(90)")
+    figure.words(LEFT, TOP - 7, "keys →, queries ↓", font_size=11)
     unit = SIDE / T
     figure.mark("rect", x=LEFT, y=TOP, width=SIDE, height=SIDE, fill="none",
                 stroke="currentColor", stroke_opacity=0.4)  # fmt: skip

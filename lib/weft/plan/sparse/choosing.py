@@ -104,7 +104,7 @@ READS: Mapping[str, Callable[[int], Read]] = MappingProxyType({
     "window": lambda t: Read(0, min(t, 1024)),
     "bigbird": lambda t: Read(0, min(t, (3 + 2 + 3) * 64)),
     "streaming": lambda t: Read(0, min(t, 4 + 1020)),
-    "moba": lambda t: Read(ceil(t / 512), min(t, 3 * 512)),
+    "moba": lambda t: Read(ceil(t / 4096), min(t, 12 * 4096)),
     "nsa": lambda t: Read(ceil(t / 16), min(t, ceil(t / 16) + 16 * 64 + 512)),
     "dsa": lambda t: Read(t, min(t, CHOSEN)),
 })  # fmt: skip
