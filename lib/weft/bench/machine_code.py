@@ -23,6 +23,7 @@ from weft.kernels import decode as decode_
 from weft.kernels import griffin as griffin_
 from weft.kernels import hopper as hopper_
 from weft.kernels import precision as precision_
+from weft.kernels import sparse as sparse_
 from weft.kernels.code import Instruction, Loop, plain, source
 from weft.kernels.hopper import fp8
 from weft.kernels.linear import delta as delta_
@@ -32,6 +33,7 @@ from weft.plan.hopper import Turn, alone, ceiling, clocks
 COMMAND = "weft bench machine_code"
 TARGETS = ("sm_80", "sm_90", "sm_100")
 WIDTHS = (64, 128, 256)
+WINDOW = 1024  # keys that a query sees, itself included
 MATRIX = ("HMMA", "HGMMA", "QGMMA", "UTCHMMA", "UTCQMMA")  # every tensor core's instructions
 EQUAL = "source"  # the column that stays as long as the compiler is given the same
 LESS = ("ceiling", "alone")  # columns where less is worse; in all others more is
@@ -100,6 +102,17 @@ def precision(target: str) -> Iterator[Pass]:
     yield from _named(precision_.passes(target), target)
 
 
+def sparse(target: str) -> Iterator[Pass]:
+    """Attention along lists of squares, and dense attention's kernels with a window."""
+    for width in WIDTHS:
+        kind = f" at width {width}"
+        listed = [one for one in sparse_.passes(target, width=width) if one.name != "delta"]
+        yield from _named(listed, target, kind)
+        listed = attention_.passes(target, width=width, window=WINDOW)
+        listed = [one for one in listed if one.name != "delta"]
+        yield from _named(listed, target, f"{kind} in a window")
+
+
 FACES = {
     "attention": (attention, TARGETS),
     "decode": (decode, TARGETS),
@@ -108,6 +121,7 @@ FACES = {
     "hopper": (hopper, ("sm_90",)),
     "linear": (linear, TARGETS),
     "precision": (precision, TARGETS),
+    "sparse": (sparse, TARGETS),
 }
 
 
