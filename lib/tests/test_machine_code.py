@@ -31,6 +31,8 @@ TOPICS = list(FACES)
 SPILLED = {  # bytes of a thread, at all its registers
     "flows, wide for sm_90 at width 256": 64,
     "dkdv for sm_90 at width 256 in a window": 32,
+    "dkdv for sm_90 at width 256 of a layout": 24,
+    "dq for sm_100 at width 256 of a layout": 16,
 }
 
 

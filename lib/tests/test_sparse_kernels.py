@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from weft.kernels import compile_for, sparse
+from weft.kernels.attention import problem
+from weft.kernels.sparse.face import allowed
+from weft.kernels.sparse.launch import along_lists
 from weft.kernels.sparse.lists import Squares, lists, seen_by_layout, seen_by_window
 from weft.plan.sparse import blocks
 from weft.ref import sparse as reference
@@ -71,6 +74,32 @@ def test_half_precision_is_summed_in_fp32():
     wanted = reference.longformer(q.double(), k.double(), v.double(), 20, causal=True)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.double(), wanted, atol=0.02, rtol=0.02)
+
+
+def test_rows_that_see_nothing_are_zero_and_their_log_sum_is_minus_infinity():
+    q, k, v, _ = drawn(40, 40)
+    layout = torch.ones(1, 4, 4, dtype=torch.bool, device=DEVICE)
+    layout[0, 2] = False
+    x = problem(q, k, v, False, None, None)
+    o, lse = along_lists(x, allowed(x, layout, 12))
+    empty = torch.zeros(40, dtype=torch.bool, device=DEVICE)
+    empty[24:36] = True
+    assert not o[:, empty].any() and o[:, ~empty].all()
+    assert torch.equal(lse == -torch.inf, empty[None, :, None].expand(lse.shape))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda q, k, v: sparse.longformer(q, k, v, -1), "window is -1"),
+        (lambda q, k, v: sparse.longformer(q, k, v, 1, 0), "dilation is 0"),
+        (lambda q, k, v: sparse.longformer(q, k[:, 1:], v[:, 1:], 1), "k has 7 keys, must have"),
+        (lambda q, k, v: sparse.block_sparse(q, k, v, None, 0), "block is 0"),
+    ],
+)
+def test_a_wrong_argument_is_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call(*drawn(8, 8)[:3])
 
 
 # --- the lists ------------------------------------------------------------------------------------

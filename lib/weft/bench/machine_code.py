@@ -103,14 +103,17 @@ def precision(target: str) -> Iterator[Pass]:
 
 
 def sparse(target: str) -> Iterator[Pass]:
-    """Attention along lists of squares, and dense attention's kernels with a window."""
+    """Attention along lists of squares, the version before them, and dense attention's window."""
     for width in WIDTHS:
         kind = f" at width {width}"
-        listed = [one for one in sparse_.passes(target, width=width) if one.name != "delta"]
-        yield from _named(listed, target, kind)
-        listed = attention_.passes(target, width=width, window=WINDOW)
-        listed = [one for one in listed if one.name != "delta"]
-        yield from _named(listed, target, f"{kind} in a window")
+        for listed, of in (
+            (sparse_.passes(target, width=width), ""),
+            (sparse_.passes(target, width=width, layout=True), " of a layout"),
+            (attention_.passes(target, width=width, window=WINDOW), " in a window"),
+        ):
+            listed = [one for one in listed if one.name != "delta"]
+            yield from _named(listed, target, f"{kind}{of}")
+    yield from _named(sparse_.versions.passes(target), target, " at width 128")
 
 
 FACES = {

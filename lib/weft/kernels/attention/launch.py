@@ -52,16 +52,16 @@ class Problem(NamedTuple):
     ) -> None:
         """Start so many programs of a kernel, on these arguments and those that all passes share.
 
-        What the kernel does not ask for is left out.
+        What is given by name goes first; what the kernel does not ask for is left out.
         """
         _, T, S, H, G, K, V = self.sizes
         mask = None if self.mask is None else MaskView(self.mask, *self.mask.stride())
-        arguments |= {
+        arguments = {
             "q": view(self.q), "k": view(self.k), "v": view(self.v), "mask": mask,
             "window": self.window, "T": T, "S": S, "H": H, "R": H // G, "scale": self.scale,
             "K": K, "V": V, "CAUSAL": self.causal, "TILE_Q": tile.q, "TILE_K": tile.k,
             "EDGE": tile.edge, "WARPS": tile.warps,
-        }  # fmt: skip
+        } | arguments  # fmt: skip
         asked = {name: x for name, x in arguments.items() if name in kernel.arg_names}
         launch(name, kernel, (programs,), **asked, **tile.options())
 
