@@ -27,7 +27,7 @@ def columns(count, indices):
     return [set(row[:n]) for n, row in rows]
 
 
-@pytest.mark.parametrize(("T", "w"), [(512, 128), (1024, 300), (640, 1), (900, 257), (384, 1000)])
+@pytest.mark.parametrize(("T", "w"), [(512, 128), (1024, 300), (640, 1), (900, 257), (640, 255)])
 def test_the_recipes_lists_are_those_that_torch_finds_pair_by_pair(recipe, T, w):
     mask = recipe["window_mask"](T, w, "cpu")
     slow = create_block_mask(mask.mask_mod, None, None, T, T, device="cpu")
