@@ -10,7 +10,7 @@ from triton.runtime.interpreter import InterpreterBuilder as Builder
 
 @contextmanager
 def counted(**tensors):
-    """Elements read of each tensor by its name, multiply-adds as "products", and all reads as "all".
+    """Elements read of each tensor by its name, of all as "all", and multiply-adds as "products".
 
     An element that two programs read, or one reads twice, counts twice. What a mask keeps off is
     not read.
