@@ -1,5 +1,6 @@
 """Attention along lists of squares against the definition: values, gradients, and the lists."""
 
+import re
 from itertools import product
 
 import pytest
@@ -167,6 +168,10 @@ def test_compiled_for_gpus_it_multiplies_on_tensor_cores_as_the_record_says(targ
     (one,) = machine_code.built("sparse", target, [name])
     assert one.spills == 0
     assert sum(one.count(name) for name in ("HMMA", "HGMMA", "UTCHMMA")) > 0
+    # Each loop has the next tiles in flight; none would be if its own turn read where they are.
+    waits = [int(pending) for pending in re.findall(r"cp\.async\.wait_group\s+(\d+)", one.ptx)]
+    loops = 3 if "window" in kind else 2
+    assert sum(pending > 0 for pending in waits) >= loops and waits.count(0) <= loops
     (listed,) = (x for x in machine_code.sparse(target) if x.name == name)
     record = read(root / "book/measured/sparse-code.cpu.json")
     rows = machine_code.differences(record, machine_code.counted(one, listed))
