@@ -104,7 +104,8 @@ def forward_inner(
         b_s = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
         if EDGE:
             o_row = first + tl.arange(0, b_q.shape[0])[:, None]
-            m_visible = visible(mask, window, o_row, start + o_k[None, :], T, S, CAUSAL)
+            o_col = start + o_k[None, :]
+            m_visible = visible(mask, window, o_row, o_col, T, S, CAUSAL)
             b_s = tl.where(m_visible, b_s, float("-inf"))
         # Maximum first, then scale: s * scale - max is one instruction (FFMA).
         b_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
