@@ -4,7 +4,7 @@ One peer is data parallelism: a loop over all experts on every rank, which needs
 others, and an all-reduce of all experts' gradients. The other is expert parallelism as torch alone
 writes it: its differentiable all-to-all, after one for the counts, and a loop over a rank's
 experts. All are given the same tokens in the same run and take turns; outputs and gradients have
-to be equal first. DeepSpeed's MoE layer is none of them: it asks for CUDA or its own builds.
+to be equal first. DeepSpeed's MoE layer is none of them: the book does not install it.
 """
 
 from collections.abc import Callable

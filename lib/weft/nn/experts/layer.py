@@ -15,7 +15,7 @@ from weft.plan.experts import capacity, check_mlp
 from weft.ref.experts import Routes, route
 
 Kernel = Callable[..., Tensor]  # with the face of weft.ref.experts.mlp
-SCALE = 0.1  # of initial variances: a tenth of the usual, without which training is unstable
+SCALE = 0.1  # of initial variances: a tenth of the usual, with which training is steadier
 
 
 class Routed(NamedTuple):
