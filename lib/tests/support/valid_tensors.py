@@ -67,6 +67,10 @@ VALUES = {
                          "up": some(4, 3, 6), "down": some(4, 6, 3), "target": "sm_90",
                          "capacity": 2}
     | route(some(5, 4), k=2)._asdict(),
+    "kernels.experts.hopper.": {
+        "x": some(5, 8).half(), "w": some(2, 8, 16).half(), "up": some(4, 8, 16).half(),
+        "down": some(4, 16, 8).half(),
+    },
     "kernels.sparse.": {"window": 2, "dilation": 1, "global_mask": some(1, 4) > 0, "block": 2,
                         "layout": torch.ones(1, 2, 2, dtype=torch.bool).to(DEVICE)}
     | heads(16) | {f"global_{name}": x for name, x in heads(16).items()} | {"target": "sm_90"},

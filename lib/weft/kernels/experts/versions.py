@@ -2,13 +2,13 @@
 
 Each has the arguments of `mlp` and computes the same. What they cost beside it: the first waits for
 the host and launches for each expert, the second multiplies rows of zeros, the third writes every
-row once more than it is used.
+row once more than it is used; and none weights and sums what it has made in one pass.
 """
 
 import torch
 from torch import Tensor
 
-from weft.kernels.experts.face import by_expert, combine, grouped_matmul, mlp
+from weft.kernels.experts.face import by_expert, grouped_matmul, mlp
 from weft.kernels.experts.launch import kernel_type
 from weft.plan.arguments import whole
 from weft.plan.experts import check_mlp
@@ -68,6 +68,11 @@ def permuted(
     hidden = grouped_matmul(x[order // expert.shape[1]], up, sizes).relu()
     rows = grouped_matmul(hidden, down, sizes)
     return combine(torch.empty_like(rows).index_copy(0, order, rows), weight, x)
+
+
+def combine(made: Tensor, weight: Tensor, x: Tensor) -> Tensor:
+    """The weighted sum over each token's choices of what was made, [tokens k, D], as x's type."""
+    return (made.unflatten(0, (-1, weight.shape[1])) * weight.unsqueeze(-1)).sum(1).to(x.dtype)
 
 
 VERSIONS = {"looped": looped, "padded": padded, "permuted": permuted, "fused": mlp}
