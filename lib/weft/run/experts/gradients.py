@@ -56,6 +56,29 @@ def reduce_gradients(
                 weight.grad /= d
 
 
+def gradient_norm(module: nn.Module) -> Tensor:
+    """The norm of all gradients that the undivided module would have: what clipping goes by.
+
+    Squares of experts' gradients are summed over the ranks of their group, of which each has
+    others; all other gradients, which `reduce_gradients` has made the same everywhere, count once.
+    torch's clip_grad_norm_ would find another norm on every rank, and so scale what all share
+    differently; with this one, torch.nn.utils.clip_grads_with_norm_ scales it alike.
+    """
+    instance(nn.Module, module=module)
+    layers = [layer for layer in module.modules() if isinstance(layer, ExpertParallel)]
+    owner = {id(weight): layer.group for layer in layers for weight in (layer.up, layer.down)}
+    device = next((weight.device for weight in module.parameters()), None)
+    zero = torch.zeros((), dtype=torch.float64, device=device)
+    squares = {group: zero.clone() for group in (None, *(layer.group for layer in layers))}
+    for weight in module.parameters():
+        if weight.grad is not None:
+            squares[owner.get(id(weight))] += weight.grad.double().square().sum()
+    for group, square in squares.items():
+        if group is not None:
+            dist.all_reduce(square, group=group)
+    return sum(squares.values()).sqrt()
+
+
 def _sum(weights: Iterable[Tensor], group: dist.ProcessGroup) -> None:
     """Sum gradients over a group, in one message for each dtype; a rank without one has zeros."""
     by_dtype: dict[torch.dtype, list[Tensor]] = {}
