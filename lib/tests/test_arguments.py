@@ -51,7 +51,9 @@ EXEMPT = {  # layer -> reason -> names
         "called by autograd alone": "kernels.attention.NoSecondDerivative",
         "what kernels of other topics have checked before":
             "kernels.attention.chip kernels.attention.in_rows kernels.attention.by_rows"
-            " kernels.attention.problem kernels.attention.view",
+            " kernels.attention.problem kernels.attention.view kernels.hopper.aligned"
+            " kernels.hopper.blocks kernels.hopper.check_device kernels.hopper.described"
+            " kernels.hopper.launch_blocks",
     },
     "run": {
         "options of a command: the trainers' tests have what they refuse": "run.train.main",

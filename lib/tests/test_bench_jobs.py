@@ -1,5 +1,6 @@
 """Benchmarks in parts: what is begun, what is left, what is kept, and what is said of the goals."""
 
+import math
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -213,8 +214,9 @@ def test_every_goal_is_of_a_record_that_a_gpu_makes():
     from weft.bench import griffin, precision
     from weft.bench.attention.on_gpu import FULL
     from weft.bench.decode import kernel
+    from weft.bench.experts import on_gpu as experts
     from weft.bench.linear import kernels
-    from weft.bench.sparse import on_gpu
+    from weft.bench.sparse import on_gpu as sparse
 
     names = {one.name for topic in jobs.topics() for one in jobs.jobs(topic, "cuda")}
     assert {goal.record for goal in GOALS} <= names
@@ -222,7 +224,8 @@ def test_every_goal_is_of_a_record_that_a_gpu_makes():
     sizes |= {f"causal, T = {length}" for length in FULL.lengths}
     sizes |= {f"T = {length}" for length in kernels.FULL.lengths}
     sizes |= {str(case) for case in griffin.FULL.cases}
-    sizes |= {on_gpu.size(*case) for case in product(on_gpu.WAYS, *on_gpu.FULL[:2])}
+    sizes |= {sparse.size(*case) for case in product(sparse.WAYS, *sparse.FULL[:2])}
+    sizes |= {f"forward, {shape}" for shape in experts.FULL.shapes}
     assert {goal.size for goal in GOALS} <= sizes
 
 
@@ -251,6 +254,17 @@ def test_a_rate_will_do_in_place_of_a_share():
     alone = rated(goal.record, goal.size, weft=[661e12])
     assert verdict(goal, [alone]) == ("661 TFLOP/s", "reached", "")
     assert verdict(goal._replace(rate=None), [alone])[1] == "missed by 100.0%"
+
+
+def test_a_goal_may_be_a_rate_alone_and_a_ceiling_is_no_peer():
+    goal = GOAL._replace(share=math.inf, rate=400e12)
+    record = rated(
+        goal.record, goal.size, weft=[300e12], math=[150e12], **{"one dense product": [600e12]}
+    )
+    assert goal.asked == "400 TFLOP/s"
+    assert verdict(goal, [record])[:2] == ("2.00, 300 TFLOP/s", "missed by 25.0%")
+    assert verdict(goal._replace(rate=299e12), [record])[1] == "reached"
+    assert reached(goal._replace(over="one dense product"), record).share == 0.5
 
 
 def test_what_another_chip_or_size_reaches_is_no_answer():

@@ -1,11 +1,29 @@
 """What an expert takes, drops and is sent, against counting."""
 
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
+from math import comb, exp, log
 
 import pytest
 
-from weft.plan.experts import capacity, dropped, sent
+from weft.plan.experts import (
+    SWITCHES,
+    balance_loss,
+    balance_slopes,
+    capacity,
+    distinct_ranks,
+    drop_share,
+    dropped,
+    expert_states,
+    flops_per_byte,
+    least_tokens,
+    loads,
+    near_drop_share,
+    sent,
+    sent_merged,
+    touched,
+    wasted_rows,
+)
 
 
 def test_a_capacity_is_the_least_whole_number_that_is_enough():
@@ -30,6 +48,92 @@ def test_what_a_rank_sends_is_what_leaves_it_and_what_it_answers():
     assert sent(tokens=1, width=1, e=3, size=1) == pytest.approx(4 / 3)
 
 
+def test_what_a_uniform_router_drops_is_the_mean_over_all_loads():
+    for T, E, k, tenths in product((1, 7, 40), (2, 5), (1, 2), (3, 10, 12, 30)):
+        p, most = Fraction(k, E), capacity(T, E, tenths / 10, k)
+        chance = [comb(T, x) * p**x * (1 - p) ** (T - x) for x in range(T + 1)]
+        wanted = E * sum(max(0, x - most) * c for x, c in enumerate(chance)) / (k * T)
+        assert drop_share(T, E, tenths / 10, k) == pytest.approx(float(wanted), abs=1e-14)
+    assert drop_share(0, 4, 1.0) == 0
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_drops_that_are_drawn_come_close_to_the_formula_and_its_root(k):
+    T, E = 2000, 16
+    drawn = [dropped(loads(T, E, k, seed=seed), capacity(T, E, 1.0, k)) for seed in range(12)]
+    found = sum(drawn) / (12 * k * T)
+    assert found == pytest.approx(drop_share(T, E, 1.0, k), rel=0.15)
+    assert near_drop_share(T, E, k) == pytest.approx(drop_share(T, E, 1.0, k), rel=0.01)
+
+
+def test_a_skewed_router_prefers_the_first_and_draws_no_expert_twice():
+    counts = loads(3000, 4, k=1, skew=1.0)
+    assert sum(counts) == 3000
+    odds = [1 / (i + 1) for i in range(4)]
+    for count, one in zip(counts, odds, strict=True):
+        assert count / 3000 == pytest.approx(one / sum(odds), rel=0.1)
+    assert loads(50, 3, k=3, skew=2.0) == (50, 50, 50)
+    assert max(loads(50, 4, k=2, skew=9.0)) <= 50
+
+
+def test_distinct_ranks_are_counted_over_all_choices():
+    for E, k, e in ((6, 2, 3), (8, 3, 4), (4, 4, 2), (5, 1, 5)):
+        ranks = [len({x * e // E for x in chosen}) for chosen in combinations(range(E), k)]
+        assert distinct_ranks(E, k, e) == pytest.approx(sum(ranks) / len(ranks))
+    assert distinct_ranks(8, 1, 8) == 1
+    assert sent_merged(64, 5, 8, 8, k=1) == sent(64, 5, 8, k=1)
+
+
+def test_touched_experts_and_wasted_rows_are_counted():
+    found = [sum(map(bool, loads(20, 12, 2, seed=s))) for s in range(200)]
+    assert touched(20, 12, 2) == pytest.approx(sum(found) / 200, rel=0.01)
+    assert touched(0, 4, 4) == 0 and touched(1, 4, 4) == 4
+    assert wasted_rows([], 8) == 0 and wasted_rows([1, 8, 9], 8) == 7 + 0 + 7
+    counts = loads(8192, 128, 8)
+    assert wasted_rows(counts, 128) == pytest.approx(128 * 128 / 2, rel=0.1)
+    assert least_tokens(5, 2, 3) == 8
+
+
+def test_states_divide_by_who_holds_them():
+    assert expert_states(1e9, 1) == 16e9
+    assert expert_states(1e9, 8, replicas=4, t=2) == (4 + 12 / 4) * 1e9 / 16
+    assert flops_per_byte(100, matrices=2) == 100
+
+
+def softmax(row):
+    total = sum(map(exp, row))
+    return [exp(x) / total for x in row]
+
+
+def test_the_slopes_of_the_balance_loss_are_its_differences():
+    logits = [[0.3, 0.1, -0.4], [1.0, 0.2, 0.5], [0.0, 0.9, 0.1], [0.7, -1.0, 0.2]]
+    slopes, step = balance_slopes([softmax(row) for row in logits]), 1e-6
+    for t, j in product(range(4), range(3)):
+        two = []
+        for sign in (1, -1):
+            moved = [list(row) for row in logits]
+            moved[t][j] += sign * step
+            two.append(balance_loss([softmax(row) for row in moved]))
+        assert slopes[t][j] == pytest.approx((two[0] - two[1]) / (2 * step), abs=1e-8)
+
+
+def test_an_even_load_has_no_slope_whatever_the_probabilities():
+    for a in (0.51, 0.7, 0.99):
+        rows = [[a, 1 - a]] + [[0.4, 0.6]]
+        assert all(abs(x) < 1e-15 for one in balance_slopes(rows) for x in one)
+        assert balance_loss(rows) == pytest.approx(1)
+    assert softmax([log(3), 0])[0] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_printed_switch_has_the_counted_parameters(name):
+    """All but one: 395 billion are 128 experts in a layer, not the 64 of the table."""
+    model = SWITCHES[name]
+    count = model.params(128 if name == "Switch-XXL" else None)
+    assert count == pytest.approx(model.printed, rel=0.12)
+    assert model.params(1) <= model.params(model.experts)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -39,6 +143,15 @@ def test_what_a_rank_sends_is_what_leaves_it_and_what_it_answers():
         (lambda: capacity(8, 2, 1.0, k=3), "k is 3, must be at most experts = 2"),
         (lambda: dropped([1, -1], 3), "counts is -1"),
         (lambda: sent(8, 4, 0), "e is 0"),
+        (lambda: drop_share(8, 2, 1.0, k=3), "k is 3, must be at most experts = 2"),
+        (lambda: near_drop_share(8, 2, k=3), "k is 3, must be at most experts = 2"),
+        (lambda: loads(8, 2, k=3), "k is 3, must be at most experts = 2"),
+        (lambda: loads(8, 2, skew=-1.0), "skew is -1.0"),
+        (lambda: distinct_ranks(8, 2, 3), "e is 3, must divide experts = 8"),
+        (lambda: touched(8, 2, k=3), "k is 3, must be at most experts = 2"),
+        (lambda: least_tokens(2, 3, 4), "k is 3, must be at most experts = 2"),
+        (lambda: balance_loss([[0.5, 0.5], [1.0]]), "probabilities has rows of 2 and 1 experts"),
+        (lambda: balance_slopes([[1.5]]), "probabilities has 1.5, must be at most 1"),
     ],
 )
 def test_a_wrong_size_is_named(call, said):

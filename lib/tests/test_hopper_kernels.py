@@ -480,7 +480,7 @@ def test_a_kernel_that_breaks_a_rule_is_caught(mistake, complaint):
     [
         ("adds before it waits", "warps 0 uses a product as sum before waiting for it"),
         ("overwrites a factor", "a copy for warps 0 writes buffer 1 while a product of warps 0 re"),
-        ("ends too early", "warps 0 ends while its products or stores are under way"),
+        ("ends too early", "warps 0 ends while its products, stores or copies are"),
         ("stores beyond the end", "an address lies outside of its tensor"),
     ],
 )

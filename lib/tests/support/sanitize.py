@@ -16,11 +16,13 @@ import torch
 from decode_cases import paged
 from torch import Tensor
 
-from weft.kernels import decode, hopper, precision
+from weft.kernels import decode, experts, hopper, precision
 from weft.kernels.attention import fa1, naive
 from weft.kernels.attention.face import attention
+from weft.kernels.experts import hopper as experts_hopper
 from weft.ref.attention.exact import attention as reference
 from weft.ref.decode import paged_attention
+from weft.ref.experts import route
 from weft.ref.precision import adam
 
 HALF = torch.bfloat16
@@ -111,6 +113,26 @@ def run_hopper(device: str) -> None:
     compared("fused", hopper.fused, device, 67, 131, 2, 2, 128, 128)
     for version in (hopper.simple, hopper.specialized, hopper.pingpong):
         compared(version.__name__, version, device, 67, 131, 2, 2, 128, 128, back=False)
+
+
+def run_experts(device: str) -> None:
+    """The experts' MLP with its gradients: a nearly idle expert, and choices that are dropped."""
+    T, D, E, F, k = 40, 72, 4, 40, 2
+    x, scores, up, down, dy = drawn([(T, D), (T, E), (E, D, F), (E, F, D), (T, D)])
+    routes = route(scores - 9 * (torch.arange(E) == 2), k, capacity=16)
+    exact = [one.requires_grad_() for one in (x, up, down)]
+    right = experts.looped(x, routes.expert, routes.weight, routes.kept, up, down)
+    rights = right, *torch.autograd.grad(right, exact, dy)
+    faces = {"experts": experts.mlp}
+    if device == "cpu" or torch.cuda.get_device_capability()[0] == 9:
+        faces["experts on Hopper"] = experts_hopper.mlp
+    for what, face in faces.items():
+        ours = [one.detach().to(device, HALF).requires_grad_() for one in exact]
+        expert, weight, kept = (one.to(device) for one in (routes[0], routes[1], routes[3]))
+        y = face(ours[0], expert, weight.float(), kept, *ours[1:])
+        found = y, *torch.autograd.grad(y, ours, dy.to(device, HALF))
+        for name, mine, wanted in zip(("y", "dx", "dup", "ddown"), found, rights, strict=True):
+            demand_near(f"{what}: {name}", mine, wanted)
 
 
 RUNS = {

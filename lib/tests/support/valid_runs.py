@@ -5,9 +5,11 @@ from itertools import count
 import torch
 from torch import nn
 
+from weft.nn.experts import SwitchMLP
 from weft.plan.collectives import ring_all_reduce
 from weft.plan.pipeline import gpipe
 from weft.plan.simulate import simulate
+from weft.run.experts import ExpertParallel
 from weft.run.offload import Memory
 from weft.run.world import World
 from weft.run.zero import Zero
@@ -31,6 +33,16 @@ def squared(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 def alone(world: World) -> int:
     """What a rank does."""
     return world.rank
+
+
+def told() -> tuple[int, dict]:
+    """What a rank tells the others."""
+    return 1, {}
+
+
+def switch(world: World) -> nn.Module:
+    """A layer of experts, anew for each call."""
+    return ExpertParallel(SwitchMLP(4, 8, 2), world)
 
 
 def values(world: World) -> dict:
@@ -59,6 +71,16 @@ def values(world: World) -> dict:
         "run.offload.update.": state | {"steps": [1], "how": how},
         "run.collectives.run.": {
             "steps": ring_all_reduce(1), "held": lambda: {0: torch.ones(4)},
+        },
+        "run.collectives.agreed.": {"mine": told},
+        "run.experts.": {
+            "mlp": SwitchMLP(4, 8, 2), "data": world, "module": lambda: switch(world),
+            "state": SwitchMLP(4, 8, 2).state_dict(), "rate": 0.001,
+        },
+        "run.experts.whole_optimizer.": {"optimizer": adam([nn.Parameter(torch.ones(2))])},
+        "run.experts.load_optimizer.": {
+            "optimizer": adam([nn.Parameter(torch.ones(2))]),
+            "state": adam([nn.Parameter(torch.ones(2))]).state_dict(),
         },
         "run.linear.": {name: torch.ones(1, 3, 2, 4) for name in "qkv"},
         "run.ring.": {name: torch.ones(1, 3, 2, 4) for name in "qkvx"},

@@ -45,7 +45,8 @@ VALUES = {
     "ref.hopper.": heads(16),
     "ref.experts.": {"scores": some(5, 4), "k": 2, "capacity": 3, "x": some(5, 3), "factor": 1.25,
                      "router": some(3, 4), "up": some(4, 3, 6), "down": some(4, 6, 3),
-                     "routes": route(some(5, 4), k=2)},
+                     "routes": route(some(5, 4), k=2), "bias": some(4)}
+    | route(some(5, 4), k=2)._asdict(),
     "ref.griffin.": {"x": some(2, 5, 3), "a_param": some(3), "initial": some(2, 3), "window": 2,
                      "input_gate": some(2, 5, 3).sigmoid(), "reset": some(2, 5) > 0,
                      "recurrence_gate": some(2, 5, 3).sigmoid(), "a": some(2, 5, 3).sigmoid()},
@@ -66,8 +67,13 @@ VALUES = {
     "kernels.griffin.": {"a": some(2, 5, 3).sigmoid(), "x": some(2, 5, 3), "initial": some(2, 3),
                          "chunk": 2, "target": "sm_90", "only": ("scan",)},
     "kernels.experts.": {"x": some(5, 3), "w": some(2, 3, 4), "sizes": torch.tensor([3, 2]),
-                         "up": some(4, 3, 6), "down": some(4, 6, 3), "target": "sm_90"}
+                         "up": some(4, 3, 6), "down": some(4, 6, 3), "target": "sm_90",
+                         "capacity": 2}
     | route(some(5, 4), k=2)._asdict(),
+    "kernels.experts.hopper.": {
+        "x": some(5, 8).half(), "w": some(2, 8, 16).half(), "up": some(4, 8, 16).half(),
+        "down": some(4, 16, 8).half(),
+    },
     "kernels.sparse.": {"window": 2, "dilation": 1, "global_mask": some(1, 4) > 0, "block": 2,
                         "layout": torch.ones(1, 2, 2, dtype=torch.bool).to(DEVICE)}
     | heads(16) | {f"global_{name}": x for name, x in heads(16).items()} | {"target": "sm_90"},

@@ -5,6 +5,7 @@ will do as well. Both are read from one result at one size; the sizes beside it 
 """
 
 from collections.abc import Iterable, Sequence
+from math import inf, isfinite
 from typing import NamedTuple
 
 from weft.bench.record import Measurement, Record
@@ -12,10 +13,14 @@ from weft.plan.units import quantity
 
 BEST = "the best peer"
 NOT_OURS = ("weft", "FP8", "bf16")  # what our own contestants' names begin with
+CEILINGS = ("one dense product",)  # what no peer is measured by: it computes less
 
 
 class Goal(NamedTuple):
-    """At least `share` of what `over` does at one size of one record, or `rate` of its unit."""
+    """At least `share` of what `over` does at one size of one record, or `rate` of its unit.
+
+    A share of infinity leaves the rate alone.
+    """
 
     what: str
     record: str
@@ -33,12 +38,13 @@ class Goal(NamedTuple):
         >>> Goal("", "r", "T = 8", 0.65).asked, Goal("", "r", "T = 8", 1, "cudnn", rate=6e14).asked
         ('0.65 of the best peer', '1.00 of cudnn, or 600 TFLOP/s')
         """
-        other = f", or {quantity(self.rate, self.unit)}" if self.rate else ""
-        return f"{self.share:.2f} of {self.over}{other}"
+        asked = [f"{self.share:.2f} of {self.over}"] if isfinite(self.share) else []
+        return ", or ".join(asked + ([quantity(self.rate, self.unit)] if self.rate else []))
 
 
 LONG, LINEAR = "causal, T = 16384", "T = 16384"
 WINDOW = "T = 16384, window = 1024"
+EXPERTS = "forward, E128 H2048 I768 k8 T32768"
 RULES = {"gated": "gate", "GLA": "channels", "retention": "retention"}
 RULES |= {"delta": "delta", "gated delta": "gated-delta"}
 GOALS = (
@@ -62,6 +68,9 @@ GOALS = (
         for way in ("forward", "forward and backward")
         for over, share in (("flex", 1.00), ("weft, dense", 1 / 1.15))
     ),
+    Goal("experts' MLP", "experts-grouped", EXPERTS, 1.10),
+    Goal("experts' MLP", "experts-grouped", EXPERTS, 0.90, *CEILINGS),
+    Goal("experts' MLP", "experts-grouped", EXPERTS, inf, rate=400e12),
     Goal("fused Adam", "precision-adam", "one tensor of 2^26", 0.90, "copy", unit="B/s"),
 )
 NOT_YET = "not yet measured"
@@ -88,14 +97,14 @@ def reached(goal: Goal, record: Record, size: str | None = None) -> Reached | No
         return None
     other = _over(goal, here)
     share = ours.over(other).value if other else None
-    enough = (share or 0) >= goal.share or ours.value >= (goal.rate or float("inf"))
+    enough = (share or 0) >= goal.share or ours.value >= (goal.rate or inf)
     return Reached(ours.value, share, record.chip, enough)
 
 
 def _over(goal: Goal, here: Sequence[Measurement]) -> Measurement | None:
     if goal.over != BEST:
         return next((r for r in here if r.who == goal.over), None)
-    peers = [r for r in here if not r.who.startswith(NOT_OURS)]
+    peers = [r for r in here if not r.who.startswith((*NOT_OURS, *CEILINGS))]
     return max(peers, key=lambda r: r.value, default=None)
 
 
@@ -116,6 +125,7 @@ def verdict(goal: Goal, records: Iterable[Record], chip: str = "h200") -> tuple[
 
 def _missed(goal: Goal, found: Reached) -> float:
     """By how much of the goal, the nearer of share and rate."""
-    gaps = [] if found.share is None else [1 - found.share / goal.share]
+    asked = found.share is not None and isfinite(goal.share)
+    gaps = [1 - found.share / goal.share] if asked else []
     gaps += [1 - found.rate / goal.rate] if goal.rate else []
     return min(gaps, default=1.0)

@@ -20,11 +20,13 @@ from weft.bench.record import Measurement, Record
 from weft.kernels import Compiled, Pass, compile_for
 from weft.kernels import attention as attention_
 from weft.kernels import decode as decode_
+from weft.kernels import experts as experts_
 from weft.kernels import griffin as griffin_
 from weft.kernels import hopper as hopper_
 from weft.kernels import precision as precision_
 from weft.kernels import sparse as sparse_
 from weft.kernels.code import Instruction, Loop, plain, source
+from weft.kernels.experts import hopper as experts_hopper
 from weft.kernels.hopper import fp8
 from weft.kernels.linear import delta as delta_
 from weft.kernels.linear import gated
@@ -63,6 +65,15 @@ def delta(target: str) -> Iterator[Pass]:
     """The delta rule in chunks with a decay by head, which is more work than without one."""
     for width in WIDTHS:
         yield from _named(delta_.passes(target, width=width), target, f" at width {width}")
+
+
+def experts(target: str) -> Iterator[Pass]:
+    """The experts' MLP with its gradients; for Hopper also what is written for Hopper alone."""
+    yield from _named(experts_.passes(target), target)
+    if target == "sm_90":
+        shared = {source(one) for one in experts_.passes(target)}
+        own = [one for one in experts_hopper.passes(target) if source(one) not in shared]
+        yield from _named(own, target, version="hopper ")
 
 
 def griffin(target: str) -> Iterator[Pass]:
@@ -120,6 +131,7 @@ FACES = {
     "attention": (attention, TARGETS),
     "decode": (decode, TARGETS),
     "delta": (delta, TARGETS),
+    "experts": (experts, TARGETS),
     "griffin": (griffin, TARGETS),
     "hopper": (hopper, ("sm_90",)),
     "linear": (linear, TARGETS),

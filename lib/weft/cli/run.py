@@ -15,6 +15,7 @@ TRAINERS = {  # `weft run TOPIC` -> the module whose main it calls, and what it 
     "offload": ("weft.run.train.offload", "with states in files, within a budget of memory"),
     "linear": ("weft.run.train.linear", "with linear attention, its sequences over ranks"),
     "ring": ("weft.run.train.ring", "with sequences over ranks: ring attention and its like"),
+    "experts": ("weft.run.train.experts", "with experts over ranks, their balance shown"),
 }
 EXAMPLES = """\
 examples:
@@ -22,7 +23,8 @@ examples:
   weft run zero --stage 3 --checkpoint kept        each keeps a share; goes on where it was ended
   weft run offload --budget 48                     states in files
   weft run linear --rule delta                     each process has a part of every sequence
-  weft run ring --n 4 --seq 256                    and attention is softmax's"""
+  weft run ring --n 4 --seq 256                    and attention is softmax's
+  weft run experts --e 4 --balance 0               each has experts; routers may collapse"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -87,7 +87,11 @@ class Block(nn.Module):
         qkv = self.qkv(self.norm_attention(x_BTD)).chunk(3, dim=-1)
         q, k, v = (x.unflatten(-1, (self.heads, -1)) for x in qkv)  # [B, T, H, K]
         x_BTD = x_BTD + self.out(self.attention(q, k, v).flatten(-2))
-        return x_BTD + self.down(gelu(self.up(self.norm_mlp(x_BTD))))
+        return x_BTD + self.mlp(self.norm_mlp(x_BTD))
+
+    def mlp(self, x_BTD: Tensor) -> Tensor:
+        """What every token is put through alone."""
+        return self.down(gelu(self.up(x_BTD)))
 
 
 class Head(nn.Module):

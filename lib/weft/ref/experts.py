@@ -19,22 +19,29 @@ class Routes(NamedTuple):
     kept: Tensor  # whether the expert has room for it, bool
 
 
-def route(scores: Tensor, k: int = 1, capacity: int | None = None) -> Routes:
+def route(
+    scores: Tensor, k: int = 1, capacity: int | None = None, bias: Tensor | None = None
+) -> Routes:
     """Each token's k best experts, with their probabilities and places.
 
     Probabilities are the softmax over all experts in fp32, and are not renormalised over the
     chosen. Of equal scores the first expert's is the better one. Places are given in the order
     of tokens, and for each token in that of its choices; an expert keeps the first `capacity` of
-    them, all where that is None.
+    them, all where that is None. With a `bias` [E] the best are those of the highest probability
+    plus bias; how much each counts is still its probability.
 
     scores [tokens, E]. ValueError names an argument that does not fit. Fedus et al. 2022,
-    section 2.1; Shazeer et al. 2017 for k > 1.
+    section 2.1; Shazeer et al. 2017 for k > 1; Wang et al. 2024 for the bias.
     """
     (tokens, E), k = ranked("scores", scores, "tokens E", empty="tokens"), whole("k", k)
     if k > E:
         raise ValueError(f"k is {k}, must be at most E = {E}")
-    weight, expert = _probabilities(scores).sort(dim=-1, descending=True, stable=True)
-    weight, expert = weight[:, :k], expert[:, :k]
+    odds = _probabilities(scores)
+    if bias is not None:
+        tensor("bias", bias, "[E] of scores", (E,), beside=("scores", scores))
+    merit = odds.detach() if bias is None else odds.detach() + bias
+    expert = merit.sort(dim=-1, descending=True, stable=True).indices[:, :k]
+    weight = odds.gather(-1, expert)
     chosen = torch.nn.functional.one_hot(expert, E)  # [tokens, k, E]
     before = chosen.flatten(0, 1).cumsum(0).view_as(chosen) - chosen
     position = before.gather(-1, expert.unsqueeze(-1)).squeeze(-1)
@@ -59,11 +66,23 @@ def switch(
     tensor("router", router, "[D, E] of x and up", (D, E), beside=("x", x))
     most = None if factor is None else experts.capacity(T, E, factor, k)
     routes = route(x.to(wide) @ router.to(wide), k, most)
-    y = torch.zeros_like(x, dtype=wide)
-    for e in range(E):
-        token, choice = (routes.kept & (routes.expert == e)).nonzero(as_tuple=True)
+    return mlp(x, routes.expert, routes.weight, routes.kept, up, down)
+
+
+def mlp(
+    x: Tensor, expert: Tensor, weight: Tensor, kept: Tensor, up: Tensor, down: Tensor
+) -> Tensor:
+    """The weighted sum of what the experts of given routes make of each token, one by one.
+
+    x [tokens, D]; expert, weight and kept [tokens, k] as `route` gives them; up [E, D, F], down
+    [E, F, D]. ValueError names an argument that does not fit.
+    """
+    experts.check_mlp(x, expert, weight, kept, up, down)
+    y = torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32))
+    for e in range(len(up)):
+        token, choice = (kept & (expert == e)).nonzero(as_tuple=True)
         made = (x[token] @ up[e]).relu() @ down[e]
-        y = y.index_add(0, token, routes.weight[token, choice].unsqueeze(-1) * made.to(wide))
+        y = y.index_add(0, token, weight[token, choice].unsqueeze(-1) * made.to(y.dtype))
     return y.to(x.dtype)
 
 

@@ -1,9 +1,12 @@
 """A matmul of many groups of rows, and the experts' MLP made of two of them."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from weft.kernels.code import Pass, recording
+from weft.kernels.experts.combine import WeightedSum
 from weft.kernels.experts.groups import Groups, groups
 from weft.kernels.experts.launch import in_rows, kernel_type, matmul, matrices, tile
 from weft.plan.experts import check_grouped, check_mlp
@@ -18,27 +21,30 @@ def grouped_matmul(x: Tensor, w: Tensor, sizes: Tensor) -> Tensor:
     """
     check_grouped(x, w, sizes)
     kernel_type(x)
-    return GroupedMatmul.apply(x, w, groups(sizes, len(x), tile("grouped", x).m))
+    return GroupedMatmul.apply(x, w, groups(sizes, len(x), tile("grouped", x).m), matmul)
 
 
 class GroupedMatmul(torch.autograd.Function):
-    """The matmul and its gradients: dX is one with the matrices transposed, dW one over rows."""
+    """The matmul and its gradients: dX is one with the matrices transposed, dW one over rows.
+
+    `multiply` is `launch.matmul`, or another with its arguments.
+    """
 
     @staticmethod
-    def forward(ctx, x, w, given: Groups):
+    def forward(ctx, x, w, given: Groups, multiply: Callable):
         x = in_rows(x)
-        ctx.save_for_backward(x, w, *given[:2])
-        ctx.sizes = given[2:]
-        return matmul(x, w, given)
+        ctx.save_for_backward(x, w, *given[:3])
+        ctx.sizes, ctx.multiply = given[3:], multiply
+        return multiply(x, w, given)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, dy):
         x, w, *tensors = ctx.saved_tensors
         given, dy = Groups(*tensors, *ctx.sizes), in_rows(dy)
-        dx = matmul(dy, w.mT, given) if ctx.needs_input_grad[0] else None
+        dx = ctx.multiply(dy, w.mT, given) if ctx.needs_input_grad[0] else None
         dw = matrices(x, dy, given) if ctx.needs_input_grad[1] else None
-        return dx, dw, None
+        return dx, dw, None, None
 
 
 def mlp(
@@ -53,46 +59,54 @@ def mlp(
     """
     check_mlp(x, expert, weight, kept, up, down)
     kernel_type(x)
-    E, k = len(up), expert.shape[1]
-    whither = torch.where(kept, expert, E).flatten()
-    order = whither.argsort(stable=True)  # of choices, by expert; those of none come last
-    sizes = torch.zeros(E + 1, dtype=torch.int64, device=x.device)
-    sizes.scatter_add_(0, whither, torch.ones_like(whither))
-    given = groups(sizes[:E], len(whither), tile("grouped", x).m)
-    made = ExpertsMLP.apply(x, up, down, order, k, given)
-    return (made.unflatten(0, (-1, k)) * weight.unsqueeze(-1)).sum(1).to(x.dtype)
+    order, sizes = by_expert(expert, kept, len(up))
+    given = groups(sizes, len(order), tile("grouped", x).m)
+    made = ExpertsMLP.apply(x, up, down, order, expert.shape[1], given, matmul)
+    return WeightedSum.apply(made, weight)
+
+
+def by_expert(expert: Tensor, kept: Tensor, E: int) -> tuple[Tensor, Tensor]:
+    """Choices in the order of their experts, those that are not kept last; and sizes [E].
+
+    Sorted as 32 bits, which takes half the passes of 64; sizes are read off, not counted one by
+    one into a few places that all wait for.
+    """
+    whither, order = torch.where(kept, expert, E).flatten().int().sort(stable=True)
+    each = torch.arange(E + 1, dtype=whither.dtype, device=whither.device)
+    return order, torch.searchsorted(whither, each).diff()
 
 
 class ExpertsMLP(torch.autograd.Function):
     """What each choice's expert makes of its token, [tokens k, D]; kept is relu's output alone."""
 
     @staticmethod
-    def forward(ctx, x, up, down, order, k: int, given: Groups):
+    def forward(ctx, x, up, down, order, k: int, given: Groups, multiply: Callable):
         x, token = in_rows(x), order // k
-        hidden = matmul(x, up, given, gather=token, relu=True, name="up")
-        ctx.save_for_backward(x, up, down, hidden, order, token, *given[:2])
-        ctx.k, ctx.sizes = k, given[2:]
-        return matmul(hidden, down, given, scatter=order, name="down")
+        hidden = multiply(x, up, given, gather=token, relu=True, name="up")
+        ctx.save_for_backward(x, up, down, hidden, order, token, *given[:3])
+        ctx.k, ctx.sizes, ctx.multiply = k, given[3:], multiply
+        return multiply(hidden, down, given, scatter=order, name="down")
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, dy):
         x, up, down, hidden, order, token, *tensors = ctx.saved_tensors
         given, dy = Groups(*tensors, *ctx.sizes), in_rows(dy)
-        dhidden = matmul(dy, down.mT, given, gather=order, gate=hidden, name="down dx")
+        multiply = ctx.multiply
+        dhidden = multiply(dy, down.mT, given, gather=order, gate=hidden, name="down dx")
         ddown = matrices(hidden, dy, given, gather_dy=order, name="down dw")
         dup = matrices(x, dhidden, given, gather_x=token, name="up dw")
-        dx = matmul(dhidden, up.mT, given, scatter=order, name="up dx")
-        return dx.unflatten(0, (-1, ctx.k)).sum(1), dup, ddown, None, None, None
+        dx = multiply(dhidden, up.mT, given, scatter=order, name="up dx")
+        return dx.unflatten(0, (-1, ctx.k)).sum(1), dup, ddown, None, None, None, None
 
 
 def passes(target: str, **kind) -> tuple[Pass, ...]:
     """The kernels of the forward and the backward pass, as they are launched on a chip."""
-    return launched(target, **kind)
+    return launched(mlp, target, **kind)
 
 
 def launched(
-    target: str, dtype: torch.dtype = torch.bfloat16, only: tuple[str, ...] = ()
+    face: Callable, target: str, dtype: torch.dtype = torch.bfloat16, only: tuple[str, ...] = ()
 ) -> tuple[Pass, ...]:
     """Those of an MLP of 128 experts with 8 for each of 4096 tokens, in no memory at all."""
     tokens, k, E, D, F = 4096, 8, 128, 2048, 768
@@ -102,6 +116,6 @@ def launched(
     )
     expert = torch.zeros(tokens, k, dtype=torch.int64, device="meta")
     with recording(target) as found:
-        y = mlp(x, expert, weight.float(), expert == 0, up, down)
+        y = face(x, expert, weight.float(), expert == 0, up, down)
         torch.autograd.grad(y, (x, up, down), torch.empty_like(y))
     return tuple(one for one in found if not only or one.name in only)

@@ -24,6 +24,19 @@ def whose(tiles, first, i_m, E, TILE: tl.constexpr, GROUPS: tl.constexpr):
 
 
 @triton.jit
+def table_kernel(tiles, first, table, E, most, TILE: tl.constexpr, GROUPS: tl.constexpr):
+    """For each of `most` tiles its group, its first row and where the group's rows end: [3, most].
+
+    Written down for kernels whose blocks take tile after tile, and would search for each.
+    """
+    i_m = tl.program_id(0)
+    i_e, begin, end = whose(tiles, first, i_m, E, TILE, GROUPS)
+    tl.store(table + i_m, i_e)
+    tl.store(table + most + i_m, begin)
+    tl.store(table + 2 * most + i_m, end)
+
+
+@triton.jit
 def grouped_kernel(
     x, w, y, gather, scatter, gate, first, tiles, E, D, F, x_row, w_e, w_d, w_f,
     RELU: tl.constexpr, GROUPS: tl.constexpr, EXACT: tl.constexpr,
@@ -57,7 +70,7 @@ def grouped_kernel(
     o_to = o_row if scatter is None else tl.load(scatter + o_row, mask=m_row, other=0)
     m_y = m_row[:, None] & (o_f[None, :] < F)
     if RELU:
-        b_y = tl.maximum(b_y, 0.0)
+        b_y = tl.where(b_y < 0, 0.0, b_y)  # a maximum would hide NaN
     if gate is not None:
         p_gate = gate + o_row.to(tl.int64)[:, None] * F + o_f[None, :]
         b_y = tl.where(tl.load(p_gate, mask=m_y, other=0.0) > 0, b_y, 0.0)

@@ -15,11 +15,13 @@ class Groups(NamedTuple):
     """Rows of E experts, and behind them rows of none, which come out as 0.
 
     first [E + 2]: where each group's rows begin, and the number of rows. tiles [E + 1]: how many
-    tiles of `tile` rows the groups up to each one have.
+    tiles of `tile` rows the groups up to each one have. table, for kernels that want it, [3, most]:
+    of each tile its group, its first row, and where the group's rows end.
     """
 
     first: Tensor
     tiles: Tensor
+    table: Tensor | None
     tile: int
     rows: int
 
@@ -40,4 +42,4 @@ def groups(sizes: Tensor, rows: int, tile: int) -> Groups:
     first = torch.nn.functional.pad(ends, (1, 0))
     first = torch.nn.functional.pad(first, (0, 1), value=rows)
     tiles = (first.diff() + tile - 1).div(tile, rounding_mode="floor").cumsum(0)
-    return Groups(first.int(), tiles.int(), tile, rows)
+    return Groups(first.int(), tiles.int(), None, tile, rows)

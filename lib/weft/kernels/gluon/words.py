@@ -15,10 +15,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from weft.kernels.gluon.private import tma_add
 
 __all__ = [
-    "TensorDescriptor", "arrive", "barriers", "expect", "fence", "gl", "gluon", "jit",
-    "laid_out_as", "opaque", "pack", "register_a", "scores", "sync", "tma_add", "tma_load",
-    "tma_store", "tma_store_wait", "unpack", "wait", "wgmma", "wgmma_wait", "where_at_most",
-    "workers",
+    "TensorDescriptor", "arrive", "barriers", "copy_commit", "copy_rows", "copy_wait", "expect",
+    "fence", "gl", "gluon", "jit", "laid_out_as", "opaque", "pack", "register_a", "scores", "sync",
+    "tma_add", "tma_load", "tma_store", "tma_store_wait", "unpack", "wait", "wgmma", "wgmma_go_on",
+    "wgmma_wait", "where_at_most", "workers",
 ]  # fmt: skip
 
 jit = gluon.jit
@@ -29,6 +29,13 @@ jit = gluon.jit
 wgmma = hopper.warpgroup_mma
 wgmma_wait = hopper.warpgroup_mma_wait
 
+
+@jit
+def wgmma_go_on(b):
+    """Wait for all products but the last; its sum, under way, is for the next product to go on."""
+    return wgmma_wait(1, deps=(b,))
+
+
 # The copy engine (TMA): one thread asks for a tile of a tensor that a descriptor describes, and
 # what lies outside of the tensor arrives as zeros, or is not stored.
 tma_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
@@ -36,6 +43,13 @@ tma_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_sh
 tma_store_wait = hopper.tma.store_wait
 
 # Adding a tile to what is there is `private.tma_add`.
+
+# Copies by threads (cp.async), from any address: each thread asks for 16 bytes at a time and goes
+# on. Those since the last commit make a group; later a thread waits until at most so many of its
+# groups are under way. They land as if the thread had stored them: a fence comes before a product.
+copy_rows = hopper.async_copy.async_copy_global_to_shared
+copy_commit = hopper.async_copy.commit_group
+copy_wait = hopper.async_copy.wait_group
 
 # Barriers in shared memory. One has a phase, 0 at first. `wait(bar, phase)` returns once that phase
 # is over; waiting for phase 1 of a fresh barrier returns at once, as if a phase 1 had come before.

@@ -1,5 +1,6 @@
 """Collectives made of sends and receives: the plan's steps, executed by real ranks."""
 
+from weft.run.collectives.agree import agreed
 from weft.run.collectives.checks import group_rank_size
 from weft.run.collectives.execute import (
     ALGORITHMS,
@@ -15,6 +16,7 @@ from weft.run.collectives.execute import (
 __all__ = [
     "ALGORITHMS",
     "Group",
+    "agreed",
     "all_gather",
     "all_reduce",
     "all_to_all",

@@ -19,14 +19,16 @@ OPERATIONS = {  # what a combination leaves in its first argument
 }
 
 
-def group_rank_size(world: World | dist.ProcessGroup) -> tuple[dist.ProcessGroup, int, int]:
-    """The group to talk to, this process's rank in it, and its size."""
+def group_rank_size(
+    world: World | dist.ProcessGroup, name: str = "world"
+) -> tuple[dist.ProcessGroup, int, int]:
+    """The group to talk to, this process's rank in it, and its size; errors call it `name`."""
     if isinstance(world, World):
         return world.group(), world.rank, world.size
     if not isinstance(world, dist.ProcessGroup):
         outside = isinstance(world, int) and world == dist.GroupMember.NON_GROUP_MEMBER
         given = "a group without this rank" if outside else f"a {type(world).__name__}"
-        raise ValueError(f"world is {given}, must be a World or a ProcessGroup of this rank")
+        raise ValueError(f"{name} is {given}, must be a World or a ProcessGroup of this rank")
     return world, world.rank(), world.size()
 
 

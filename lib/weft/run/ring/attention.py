@@ -11,8 +11,7 @@ from weft.plan.attention import Sizes, check
 from weft.plan.ring import LAYOUTS, METHODS, held, lengths
 from weft.plan.ring.hops import check_heads, stops
 from weft.plan.ring.visible import Rectangle, Visibility, rectangles
-from weft.run.collectives import Group, group_rank_size
-from weft.run.ring.agree import agreed
+from weft.run.collectives import Group, agreed, group_rank_size
 from weft.run.ring.blocks import BlockKernel, Kernel, check_kernel
 from weft.run.ring.exchange import GatheredAttention, ulysses
 from weft.run.ring.rotate import RingAttention, Rotation

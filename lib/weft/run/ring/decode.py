@@ -12,8 +12,7 @@ from torch import Tensor
 from weft.plan.attention import check
 from weft.plan.ring.decoding import merge_hops
 from weft.ref.attention import merge
-from weft.run.collectives import Group, group_rank_size
-from weft.run.ring.agree import agreed
+from weft.run.collectives import Group, agreed, group_rank_size
 from weft.run.ring.blocks import BlockKernel, Kernel, begin, check_kernel
 from weft.run.ring.rotate import wait
 

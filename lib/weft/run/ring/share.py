@@ -8,8 +8,7 @@ from torch.autograd.function import once_differentiable
 from weft.plan.arguments import chosen
 from weft.plan.collectives import ring_all_gather
 from weft.plan.ring import LAYOUTS, held
-from weft.run.collectives import Group, group_rank_size, run
-from weft.run.ring.agree import agreed
+from weft.run.collectives import Group, agreed, group_rank_size, run
 from weft.run.ring.attention import check_shares
 from weft.run.ring.exchange import place, taken
 

@@ -6,23 +6,20 @@ So the losses are those of one process that has the whole sequences.
 """
 
 import argparse
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from weft.meter import traffic
 from weft.nn.linear import LinearMixer, MixerDecoder
 from weft.nn.transformer import loss
 from weft.plan.arguments import sizes
 from weft.plan.linear import DECODER_RULES, sent
-from weft.run.collectives import all_reduce
 from weft.run.linear import attention
 from weft.run.train.options import linear_parser
-from weft.run.train.training import Training, command, on_ranks, shared, sum_gradients
+from weft.run.train.training import Training, command, compare, learn, on_ranks, shared
 from weft.run.world import World
 
 
@@ -55,28 +52,16 @@ def train(world: World, training: LinearTraining, text: bytes) -> list[float]:
     """
     torch.manual_seed(training.seed)
     model = training.model(world).to(world.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.rate)
-    parts = torch.arange(training.config.seq).tensor_split(world.size)
-    here = slice(parts[world.rank][0].item(), parts[world.rank][-1].item() + 1)
-    share = len(parts[world.rank]) / training.config.seq
-    losses, seconds = [], []
-    for step, batch in enumerate(training.batches(text)):
-        tokens_BT, following_BT = (whole_BT[:, here].to(world.device) for whole_BT in batch)
-        start = time.perf_counter()
-        with traffic() as wire:
-            mine = share * loss(model(tokens_BT, here.start), following_BT)
-            mine.backward()
-        sum_gradients(model, world)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(all_reduce(mine.detach().double(), world).item())
-        seconds.append(time.perf_counter() - start)
-        if world.rank == 0:
-            training.report(step, losses[-1])
-    if world.rank == 0:
-        print(training.pace(seconds), flush=True)
-        told = f"predicted {training.sent(0):,} bytes, measured {sum(wire.bytes.values()):,}"
-        print(f"states sent by rank 0 in a step: {told}", flush=True)
+    places = torch.arange(training.config.seq).tensor_split(world.size)[world.rank].tolist()
+    here, share = slice(places[0], places[-1] + 1), len(places) / training.config.seq
+
+    def part(tokens_BT: Tensor, following_BT: Tensor) -> Tensor:
+        mine = share * loss(model(tokens_BT[:, here], here.start), following_BT[:, here])
+        mine.backward()
+        return mine
+
+    losses, sent_bytes = learn(world, training, text, model, part)
+    compare(world, "states sent by rank 0 in a step", training.sent(0), sent_bytes)
     return losses
 
 

@@ -39,6 +39,13 @@ examples:
   weft run ring --method ulysses                     heads are dealt out, by all-to-all
   weft run ring --layout contiguous --n 3 --seq 100  parts need not be equal
   weft run ring --n 1                                the same training in one process""",
+    "experts": """
+examples:
+  weft run experts --e 4                             each has a quarter of the experts
+  weft run experts --balance 0                       routers do as they like, and collapse
+  weft run experts --balance 0 --bias 0.01           balanced by a bias, without a loss
+  weft run experts --factor 1                        what finds its expert full is dropped
+  weft run experts --e 1                             the same training in one process""",
 }
 
 
@@ -153,12 +160,28 @@ def ring_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def experts_parser() -> argparse.ArgumentParser:
+    """`weft run experts`."""
+    about = "Train a decoder with experts that lie over ranks, each with its own sequences."
+    parser = training_parser("experts", about, per="step", batch=8, layers=2)
+    add_ranks(parser, int(os.environ.get("WORLD_SIZE", 4)), "E", "--e")  # torchrun's
+    add = parser.add_argument
+    add("--experts", type=int, default=8, metavar="N", help="in every 2nd block (%(default)s)")
+    add("--k", type=int, default=1, help="of them for a token (%(default)s)")
+    add("--factor", type=float, metavar="F", help="of an expert's capacity (nothing is dropped)")
+    add("--balance", type=float, default=0.01, metavar="A", help="of that loss (%(default)s)")
+    add("--bias", type=float, default=0.0, metavar="G", help="step of a bias (%(default)s)")
+    add("--json", action="store_true", help="print losses and choices as JSON, and nothing else")
+    return parser
+
+
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "pipeline": pipeline_parser,
     "zero": zero_parser,
     "offload": offload_parser,
     "linear": linear_parser,
     "ring": ring_parser,
+    "experts": experts_parser,
 }
 
 

@@ -6,22 +6,19 @@ a step. So the losses are those of one process that has the whole sequences.
 """
 
 import argparse
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from weft.meter import traffic
 from weft.nn.transformer import Config, loss, stages
 from weft.plan.arguments import sizes
 from weft.plan.ring import positions, sent
-from weft.run.collectives import all_reduce
 from weft.run.ring import attention, shard
 from weft.run.train.options import ring_parser
-from weft.run.train.training import Training, command, on_ranks, shared, sum_gradients
+from weft.run.train.training import Training, command, compare, learn, on_ranks, shared
 from weft.run.world import World
 
 
@@ -64,30 +61,20 @@ def train(world: World, training: RingTraining, text: bytes) -> list[float]:
     Rank 0 prints them, how fast it was, and what it sent for attention beside what the plan says.
     """
     torch.manual_seed(training.seed)
-    layout = training.layout
-    (model,) = stages_on(world, training.config, 1, layout, training.method)
+    (model,) = stages_on(world, training.config, 1, training.layout, training.method)
     model.to(world.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.rate)
-    losses, seconds = [], []
-    for step, batch in enumerate(training.batches(text)):
+
+    def part(*batch: Tensor) -> Tensor:
         # What follows a token was put beside it before the sequence was cut: no border is special.
-        tokens_BT, following_BT = (shard(x, world, layout).to(world.device) for x in batch)
+        tokens_BT, following_BT = (shard(x, world, training.layout) for x in batch)
         share = tokens_BT.shape[1] / training.config.seq
-        start = time.perf_counter()
-        with traffic() as wire:
-            mine = share * loss(model(tokens_BT), following_BT)
-            mine.backward()
-        sum_gradients(model, world)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(all_reduce(mine.detach().double(), world).item())
-        seconds.append(time.perf_counter() - start)
-        if world.rank == 0:
-            training.report(step, losses[-1])
-    if world.rank == 0:
-        print(training.pace(seconds), flush=True)
-        told = f"predicted {training.sent(0):,} bytes, measured {sum(wire.bytes.values()):,}"
-        print(f"sent by rank 0 for attention in a step: {told}", flush=True)
+        mine = share * loss(model(tokens_BT), following_BT)
+        mine.backward()
+        return mine
+
+    losses, sent_bytes = learn(world, training, text, model, part)
+    what = "sent by rank 0 for attention in a step"
+    compare(world, what, training.sent(0), sent_bytes)
     return losses
 
 

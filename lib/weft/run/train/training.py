@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 
+from weft.meter import traffic
 from weft.nn.transformer import Config, stages
 from weft.plan.arguments import sizes
 from weft.plan.units import quantity
 from weft.run.collectives import all_reduce
+from weft.run.experts import reduce_gradients
 from weft.run.train.options import BATCH, RATE, SEED, STEPS
 from weft.run.train.text import read_text, windows
 from weft.run.world import World, launch
@@ -84,20 +87,51 @@ class Training:
         first = f"; the first took {quantity(seconds[0], 's')}" if seconds[1:] else ""
         return f"{quantity(step, 's')} a step, {self.tokens / step:,.0f} tokens per second{first}"
 
-    def report(self, step: int, loss: float) -> None:
+    def report(self, step: int, loss: float, also: str = "") -> None:
         """Print a step's loss, if the step is one of at most LINES, evenly spaced, or the last."""
         every = max(1, ceil((self.steps - 1) / (LINES - 1)))
         if step % every == 0 or step == self.steps - 1:
             digits = len(str(self.steps))
-            print(f"step {step:{digits}}  loss {loss:.4f} nats per byte", flush=True)
+            print(f"step {step:{digits}}  loss {loss:.4f} nats per byte{also}", flush=True)
 
 
-def sum_gradients(model: nn.Module, world: World) -> None:
-    """Every rank's gradients become the sum of all, in one message around the ring."""
-    gradients = [weight.grad for weight in model.parameters()]
-    flat = all_reduce(torch.cat([gradient.flatten() for gradient in gradients]), world)
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
+def learn(
+    world: World,
+    training: Training,
+    text: bytes,
+    model: nn.Module,
+    part: Callable[[Tensor, Tensor], Tensor],
+    also: Callable[[], str] = str,
+) -> tuple[list[float], int]:
+    """One rank's steps on its parts of all batches: every step's loss, and bytes sent in the last.
+
+    `part(tokens, following)` runs forward and backward on this rank's part of a whole batch, and
+    returns what the part adds to the mean loss of all bytes. So gradients are summed over ranks,
+    and losses are those of one process. Rank 0 prints them, with what `also` says of the step.
+    Bytes are those that `part` sends.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=training.rate)
+    losses, seconds = [], []
+    for step, batch in enumerate(training.batches(text)):
+        start = time.perf_counter()
+        with traffic() as wire:
+            mine = part(*(tokens.to(world.device) for tokens in batch))
+        reduce_gradients(model, world, op="sum")
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(all_reduce(mine.detach().double(), world).item())
+        seconds.append(time.perf_counter() - start)
+        if world.rank == 0:
+            training.report(step, losses[-1], also())
+    if world.rank == 0:
+        print(training.pace(seconds), flush=True)
+    return losses, sum(wire.bytes.values())
+
+
+def compare(world: World, what: str, planned: float, measured: int) -> None:
+    """Rank 0 prints what it has sent in a step, beside what the plan says."""
+    if world.rank == 0:
+        print(f"{what}: predicted {planned:,} bytes, measured {measured:,}", flush=True)
 
 
 # --- the command ----------------------------------------------------------------------------------

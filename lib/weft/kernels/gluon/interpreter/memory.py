@@ -166,8 +166,9 @@ class BarrierRow:
 class Product:
     """A product on its way: computed when it is waited for, from what then lies in memory."""
 
-    def __init__(self, who: str, a, b: Shared, acc: Tensor | None):
+    def __init__(self, who: str, a, b: Shared, acc: "Tensor | Product | None"):
         self.a, self.b, self.acc, self.value = a, b, acc, None
+        self.shape, self.goes_on = [a.shape[0], b.shape[1]], False
         self.name = f"a product of {who}"
         self.cells = [*b.cells, *(a.cells if isinstance(a, Shared) else [])]
         for cell in self.cells:
@@ -178,7 +179,7 @@ class Product:
         a = self.a.data if isinstance(self.a, Shared) else self.a
         self.value = a.float() @ self.b.data.float()
         if self.acc is not None:
-            self.value += self.acc
+            self.value += self.acc.value if isinstance(self.acc, Product) else self.acc
         for cell in self.cells:
             cell.readers.remove(self.name)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Protocol
 
+import torch
 from triton.experimental.gluon import language as gl
 from triton.runtime.jit import JITFunction
 
@@ -43,6 +44,7 @@ class Group:
         self.done = False
         self.products: list[Landing] = []
         self.stores: list[Landing] = []
+        self.copies: list[list] = [[]]  # groups of copies by threads; the last is not committed yet
 
 
 class BlockRun:
@@ -93,9 +95,12 @@ class BlockRun:
         group.go.acquire()
         try:
             if not self.stopped:
-                group.body()
-                if group.products or group.stores:
-                    raise Fault(f"{group.name} ends while its products or stores are under way")
+                with torch.no_grad():  # a thread does not inherit it
+                    group.body()
+                if group.products or group.stores or any(group.copies):
+                    raise Fault(
+                        f"{group.name} ends while its products, stores or copies are under way"
+                    )
         except BlockStopped:
             return
         except BaseException as error:

@@ -36,9 +36,10 @@ class Words:
         """Pairs of Gluon's word and ours."""
         yield gluon.gl, Language(self)
         for name in (
-            "arrive", "barriers", "expect", "fence", "laid_out_as", "opaque", "pack", "sync",
-            "tma_add", "tma_load", "tma_store", "tma_store_wait", "unpack", "wait", "wgmma",
-            "wgmma_wait", "where_at_most", "workers",
+            "arrive", "barriers", "copy_commit", "copy_rows", "copy_wait", "expect", "fence",
+            "laid_out_as", "opaque", "pack", "sync", "tma_add", "tma_load", "tma_store",
+            "tma_store_wait", "unpack", "wait", "wgmma", "wgmma_go_on", "wgmma_wait",
+            "where_at_most", "workers",
         ):  # fmt: skip
             yield getattr(gluon, name), getattr(self, name)
 
@@ -102,6 +103,25 @@ class Words:
 
         self.block.flights.append(land)
 
+    def copy_rows(self, buf: Shared, pointer: Pointer, mask=None) -> None:
+        self.block.rest()
+        (cell,) = buf.cells
+        cell.write(f"a copy for {self.me.name}", ahead=False)
+        cell.landing = True
+        value = loaded(pointer, mask, 0.0)
+        buf.data.view(torch.uint8).fill_(POISON)
+        self.me.copies[-1].append((buf, value))
+
+    def copy_commit(self) -> None:
+        self.me.copies.append([])
+
+    def copy_wait(self, num_outstanding: int = 0) -> None:
+        self.block.rest()
+        while len(self.me.copies) > num_outstanding + 1:
+            for buf, value in self.me.copies.pop(0):
+                buf.data.copy_(value)
+                buf.cells[0].landing, buf.cells[0].unfenced = False, self.me
+
     def tma_store(self, desc: Described, at, buf: Shared) -> None:
         self.block.rest()
         self.me.stores.append(TileStore(self.me.name, desc, at, buf))
@@ -130,7 +150,7 @@ class Words:
     def wgmma(self, a, b: Shared, acc, *, use_acc=True, is_async=False):
         self.block.rest()
         for name, factor in (("left", a), ("right", b), ("sum", acc)):
-            if isinstance(factor, Product):
+            if isinstance(factor, Product) and not (name == "sum" and factor.goes_on):
                 raise Fault(f"{self.me.name} uses a product as {name} before waiting for it")
         m, k, n = a.shape[0], a.shape[1], b.shape[1]
         if b.shape[0] != k or list(acc.shape) != [m, n] or a.dtype != b.dtype:
@@ -138,6 +158,12 @@ class Words:
         made = Product(self.me.name, a, b, acc if use_acc else None)
         self.me.products.append(made)
         return made if is_async else self.wgmma_wait(0, deps=(made,))
+
+    def wgmma_go_on(self, made: Product) -> Product:
+        self.block.rest()
+        self.drain(self.me.products, 1)
+        made.goes_on = True
+        return made
 
     def wgmma_wait(self, num_outstanding: int = 0, deps=()):
         self.block.rest()
@@ -172,6 +198,14 @@ def _name(path: str, given: tuple) -> None:
             _name(name, value)
         elif name and isinstance(value, Shared | BarrierRow):
             value.rename(name)
+
+
+def loaded(pointer: Pointer, mask, other: float):
+    """What lies at some addresses, and `other` where the mask says that it does not count."""
+    place, mask = pointer.places(mask)
+    if not place.dim():  # one number, which may be how often to do something
+        return pointer.memory()[place].item()
+    return torch.where(mask, pointer.memory()[place], other)
 
 
 class Language:
@@ -232,10 +266,7 @@ class Language:
         return b.sum(axis)
 
     def load(self, pointer: Pointer, mask=None, other=0.0):
-        place, mask = pointer.places(mask)
-        if not place.dim():  # one number, which may be how often to do something
-            return pointer.memory()[place].item()
-        return torch.where(mask, pointer.memory()[place], other)
+        return loaded(pointer, mask, other)
 
     def store(self, pointer: Pointer, value: Tensor, mask=None) -> None:
         place, mask = pointer.places(mask)

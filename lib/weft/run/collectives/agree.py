@@ -1,9 +1,12 @@
-"""What ranks tell each other before an attention: how many tokens each has, and what was asked.
+"""What ranks tell each other before they send: how much each has, and what was asked.
 
 It goes through the store in which the ranks of a group have met, not over the links that carry
-keys and values, so no device waits for it; weft.plan.ring.sent does not count these some hundred
-bytes a rank, nor does weft.meter.traffic see them. A rank whose arguments are wrong says that
-there, and all raise the same error: one that went on alone would wait for ever.
+tensors, so no device waits for it; no plan's `sent` counts these some hundred bytes a rank, nor
+does weft.meter.traffic see them. A rank whose arguments are wrong says that there, and all raise
+the same error: one that went on alone would wait for ever.
+
+Every rank reads what all have told: n^2 small answers of one server, which is quick within some
+nodes. Where thousands meet before every layer, counts go by an all-gather on the devices.
 """
 
 import json
@@ -14,19 +17,25 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
-Found = TypeVar("Found")
+from weft.run.collectives.checks import group_rank_size
+from weft.run.world import World
+
+First = TypeVar("First")
 EAGER, PAUSE = 0.2, 5e-5  # seconds of looking again and again, and between two looks
 _meetings: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
 
 
 def agreed(
-    group: dist.ProcessGroup, mine: Callable[[], tuple[int, Mapping[str, Any]]]
-) -> list[int]:
-    """The first number of every rank; ValueError on all of them if anything else differs.
+    world: World | dist.ProcessGroup, mine: Callable[[], tuple[First, Mapping[str, Any]]]
+) -> list[First]:
+    """What every rank says first; ValueError on all of them if anything else differs.
 
-    `mine` checks this rank's arguments, which may raise ValueError, and returns its number and
-    what must be the same on every rank, by name.
+    `mine` checks this rank's arguments, which may raise ValueError, and returns what it has to
+    say, in words that JSON has, and what must be the same on every rank, by name.
     """
+    group, _, _ = group_rank_size(world)
+    if not callable(mine):
+        raise ValueError(f"mine is {mine!r}, must be a function")
     try:
         told = [*mine()]
     except ValueError as error:
@@ -55,11 +64,11 @@ def _exchanged(group: dist.ProcessGroup, told: list) -> list[list]:
         return [told]
     store = dist.distributed_c10d._get_process_group_store(group)
     meeting = _meetings[group] = _meetings.get(group, 0) + 1
-    store.set(f"weft/ring/{meeting}/{rank}", json.dumps(told))
-    keys = [f"weft/ring/{meeting}/{r}" for r in range(n)]
+    store.set(f"weft/agreed/{meeting}/{rank}", json.dumps(told))
+    keys = [f"weft/agreed/{meeting}/{r}" for r in range(n)]
     until = time.monotonic() + EAGER
     while time.monotonic() < until and not store.check(keys):
         time.sleep(PAUSE)  # a store that is a file would sleep for longer
     everybody = [json.loads(words) for words in store.multi_get(keys)]
-    store.delete_key(f"weft/ring/{meeting - 1}/{rank}")  # all have read it, for they are here
+    store.delete_key(f"weft/agreed/{meeting - 1}/{rank}")  # all have read it, for they are here
     return everybody
