@@ -74,7 +74,7 @@ def permuted(
     up: Tensor,
     down: Tensor,
 ) -> Tensor:
-    """`mlp` as two grouped matmuls of rows, copied in that order and back."""
+    """`mlp` as two grouped matmuls of rows, copied by expert and back."""
     check_mlp(x, expert, weight, kept, up, down)
     kernel_type(x)
     order, sizes = by_expert(expert, kept, len(up))
