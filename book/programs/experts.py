@@ -1,4 +1,4 @@
-"""A layer of experts on several ranks: route, tell counts, send, compute, send back.
+"""A layer of experts on several ranks: route, send, compute, send back.
 
 Run it with torchrun --nproc-per-node 4 experts.py.
 """
@@ -21,15 +21,15 @@ sent = 0  # bytes that this rank sends to others
 
 
 def route(x, router, capacity):
-    """Probabilities, each token's expert, and whether that has room for it."""
+    """Probabilities, each token's expert, and whether that has room."""
     p = (x @ router).softmax(-1)
     expert = p.argmax(-1)
     place = one_hot(expert, E).cumsum(0).gather(1, expert[:, None])[:, 0]
-    return p, expert, place <= capacity  # places are 1, 2, 3, ... by arrival
+    return p, expert, place <= capacity  # places are 1, 2, ... by arrival
 
 
 class Exchange(torch.autograd.Function):
-    """Send out[r] rows to each rank r, receive back[r]; gradients the other way."""
+    """Send out[r] rows to each rank r, receive back[r] rows from it."""
 
     @staticmethod
     def forward(ctx, rows, out, back):
@@ -47,13 +47,13 @@ class Exchange(torch.autograd.Function):
 
 
 def experts(x, router, up, down, capacity=T):
-    """What their experts make of this rank's tokens: 0 for those without room."""
+    """What experts make of this rank's tokens: 0 where there is no room."""
     p, expert, kept = route(x, router, capacity)
     token = kept.nonzero()[:, 0]
-    token = token[expert[token].argsort(stable=True)]  # in the order of experts
+    token = token[expert[token].argsort(stable=True)]  # by expert
     counts = expert[token].bincount(minlength=E)
     theirs = torch.empty_like(counts)
-    dist.all_to_all_single(theirs, counts)  # what each rank has for my experts
+    dist.all_to_all_single(theirs, counts)  # what ranks have for mine
     out, back = (c.view(n, -1).sum(1).tolist() for c in (counts, theirs))
 
     rows = Exchange.apply(x[token], out, back)
@@ -74,13 +74,13 @@ def loads(x, router):
 
 
 def balance(x, router):
-    """E times the sum of f P: shares of the tokens times mean probabilities."""
+    """E times the sum of f P: shares of tokens, mean probabilities."""
     f = loads(x, router) / len(x)  # a constant for the gradient
     return E * (f * (x @ router).softmax(-1).mean(0)).sum()
 
 
 def alone(x, router, up, down):
-    """The same in one process: every expert for every token, then a choice."""
+    """The same in one process: every expert for every token, then choose."""
     p, expert, _ = route(x, router, len(x))
     made = (x @ up).relu() @ down  # [E, tokens, D]
     token = torch.arange(len(x), device=device)
@@ -93,17 +93,20 @@ def say(name, value, each=False):
     ranks = [torch.empty_like(value) for _ in range(n)]
     dist.all_gather(ranks, value)
     shown = torch.stack(ranks).tolist() if each else [sum(ranks).tolist()]
+    apart = "\n  " if each and value.dim() else " "
     if rank == 0:
-        print(f"{name}:", *shown, sep="\n  " if value.dim() and each else " ")
+        print(f"{name}:", *shown, sep=apart)
 
 
 torch.manual_seed(0)  # the same on every rank
 shapes = (n * T, D), (D, E), (E, D, F), (E, F, D)
-tokens, *weights = (torch.randn(s, dtype=torch.float64).to(device) for s in shapes)
+drawn = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+tokens, *weights = (x.to(device) for x in drawn)
 whole = [tokens + 0.5, *(w / 4 for w in weights)]
 x, router, up, down = whole
 mine = [x.chunk(n)[rank], router, up.chunk(n)[rank], down.chunk(n)[rank]]
-whole, mine = ([w.clone().requires_grad_() for w in ws] for ws in (whole, mine))
+whole = [w.clone().requires_grad_() for w in whole]
+mine = [w.clone().requires_grad_() for w in mine]
 x, router = (w.detach() for w in mine[:2])
 
 y = experts(*mine)
@@ -111,7 +114,7 @@ say("tokens for each expert, by rank", loads(x, router), each=True)
 say("bytes sent forward", sent, each=True)
 (y.square().sum() / (n * T)).backward()  # this rank's part of the mean
 say("bytes sent in both passes", sent, each=True)
-dist.all_reduce(mine[1].grad)  # the router's: experts have seen all their tokens
+dist.all_reduce(mine[1].grad)  # the router's: experts have seen all
 
 expected = alone(*whole)
 (expected.square().sum() / (n * T)).backward()
@@ -124,7 +127,7 @@ say("ranks that are as one process", same)
 for factor in (1.0, 1.25, 2.0):
     capacity = -int(-factor * T // E)  # rounded up
     lost = T - route(x, router, capacity)[2].sum()
-    say(f"factor {factor}, {capacity} to an expert: dropped", lost, each=True)
+    say(f"factor {factor}, {capacity} for each: dropped", lost, each=True)
 
 for step in range(101):
     if step in (0, 10, 100):

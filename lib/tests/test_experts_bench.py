@@ -2,28 +2,43 @@
 
 import pytest
 
-from weft.bench.experts.balance import BALANCE, WAYS, BalanceSizes
-from weft.bench.experts.peers import AFTER, LOOP, OURS, PLAIN, SHARED, STEP, StepSizes
+from weft.bench.experts import balance, link
+from weft.bench.experts.balance import BALANCE, BalanceSizes
+from weft.bench.experts.link import WiredExperts
+from weft.bench.experts.peers import LOOP, OURS, PLAIN, STEP, StepSizes
 from weft.bench.jobs import BenchRun
-from weft.nn.transformer import Config
+from weft.run.world import launch
 
 
 def test_everybody_steps_on_the_same_and_gets_the_same():
     sizes = StepSizes(T=12, D=8, F=16, E=4, ranks=(2,), warmup=0, repeats=2)
     record = STEP.record(BenchRun(), sizes=sizes)
-    for who in (OURS, LOOP, PLAIN, SHARED, AFTER):
-        assert len(record.result("2 ranks", who).samples) == 2
-    for one, other in ((OURS, LOOP), (OURS, PLAIN), (SHARED, AFTER)):
-        ours, theirs = (record.result("2 ranks", who).samples for who in (one, other))
-        ratio = record.result("2 ranks", f"{one} / {other}").samples
+    ours = record.result("2 ranks", OURS).samples
+    for peer in (LOOP, PLAIN):
+        theirs, ratio = (
+            record.result("2 ranks", who).samples for who in (peer, f"{OURS} / {peer}")
+        )
+        assert len(theirs) == 2
         assert ratio == tuple(a / b for a, b in zip(ours, theirs, strict=True))
 
 
-def test_shares_of_experts_add_up_in_every_window():
-    config = Config(layers=2, width=8, heads=2, seq=8)
-    sizes = BalanceSizes(config, batch=2, experts=3, steps=6, window=2)
+def test_a_shared_expert_sleeps_as_long_as_a_dispatch_is_on_the_wire(monkeypatch):
+    sizes = WiredExperts(T=16, D=8, F=4, rate=10**6, warmup=0, repeats=3)
+    assert sizes.dispatch == 8 * (16 / 2) * 8 * 4 / 10**6  # half of the tokens, each 8 floats
+    found = launch(link.measured, 2, sizes)[0]  # without a wire between them
+    assert min(found[link.AFTER]) > 2 * sizes.dispatch and len(found[link.BESIDE]) == 3
+    monkeypatch.setattr(link, "across", lambda sizes: found)
+    record = link.LINK.record(BenchRun(), sizes=sizes)
+    ratio = record.result("16 tokens a rank", f"{link.BESIDE} / {link.AFTER}").samples
+    pairs = zip(found[link.BESIDE], found[link.AFTER], strict=True)
+    assert ratio == tuple(a / b for a, b in pairs)
+
+
+def test_shares_of_experts_add_up_in_every_window(monkeypatch):
+    monkeypatch.setattr(balance, "WAYS", {"bias, 0.01": balance.WAYS["bias, 0.01"]})  # one will do
+    sizes = BalanceSizes(2, 8, 2, seq=8, batch=2, experts=3, steps=6, window=2)
     record = BALANCE.record(BenchRun(), sizes=sizes)
-    for way in WAYS:
+    for way in balance.WAYS:
         rows = [record.result(f"expert {i}", way).samples for i in range(3)]
         shares = [*zip(*rows, strict=True)]
         assert [sum(window) for window in shares] == pytest.approx([1.0] * 3)

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from weft.nn.experts import SwitchMLP, balance
+from weft.kernels import experts as kernels
+from weft.nn.experts import SwitchBlock, SwitchMLP, balance, decoder
+from weft.nn.transformer import Block, Config
 from weft.ref import experts as reference
 
 
@@ -58,3 +60,27 @@ def test_weights_begin_small_and_cut_off():
 def test_a_wrong_size_is_named(given, said):
     with pytest.raises(ValueError, match=said):
         SwitchMLP(*given)
+
+
+@pytest.mark.parametrize("factor", [None, 0.75])
+@pytest.mark.parametrize("compute", [reference.mlp, kernels.mlp])
+def test_the_reference_and_the_kernel_compute_what_the_layer_does(compute, factor):
+    torch.manual_seed(0)
+    layer, x = SwitchMLP(9, 17, 5, 2, factor), torch.randn(11, 9)
+    y = layer(x)
+    wanted = y, *torch.autograd.grad(y.square().sum(), layer.parameters())
+    layer.kernel = compute
+    y = layer(x)
+    found = y, *torch.autograd.grad(y.square().sum(), layer.parameters())
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_every_second_block_of_a_decoder_has_experts():
+    config = Config(layers=4, width=8, heads=2, seq=6)
+    model = decoder(config, 3, k=2, factor=1.0)
+    assert [type(part) for part in model[1:-1]] == [Block, SwitchBlock] * 2
+    assert model(torch.zeros(2, 6, dtype=torch.int64)).shape == (2, 6, 256)
+    assert model[2].experts.routed.choices.sum() == 2 * 12
+    with pytest.raises(ValueError, match="every is 0, must be a whole number"):
+        decoder(config, 3, every=0)

@@ -9,7 +9,15 @@ from weft.meter import traffic
 from weft.nn.experts import SwitchMLP, balance
 from weft.plan.experts import sent, sent_by
 from weft.ref import experts as reference
-from weft.run.experts import ExpertParallel, load, reduce_gradients, whole
+from weft.run.experts import (
+    ExpertParallel,
+    load,
+    load_optimizer,
+    parallelize,
+    reduce_gradients,
+    whole,
+    whole_optimizer,
+)
 from weft.run.experts.exchange import Journey
 from weft.run.world import launch
 
@@ -134,6 +142,24 @@ def test_what_is_beside_is_computed_while_rows_travel_forward_and_backward():
         assert wrong < 1e-12
 
 
+def two_microbatches(world):
+    """A whole layer's work for another microbatch beside the dispatch of one: how far off."""
+    mlp, layer, both = drawn(4, 2, None, [6, 6, 6], world)
+    x, other = (z.requires_grad_() for z in both[world.rank])
+    ys = layer(x, beside=lambda: layer(other))
+    torch.stack(ys).square().sum().backward()
+    found = [*ys, x.grad, other.grad]
+    x.grad = other.grad = None
+    ys = mlp(x), mlp(other)
+    torch.stack(ys).square().sum().backward()
+    pairs = zip(found, [*ys, x.grad, other.grad], strict=True)
+    return max((a - b).abs().max().item() for a, b in pairs)
+
+
+def test_another_microbatch_may_be_beside():
+    assert max(launch(two_microbatches, 3)) < 1e-10
+
+
 def lowered(world):
     """bf16, and a function in the place of the loop: values, dtypes, the rows that it is given."""
     mlp, _, both = drawn(4, 2, None, [6, 6], world)
@@ -157,31 +183,42 @@ def test_a_kernel_gets_a_ranks_rows_with_weight_1_and_half_precision_comes_back(
         assert same and wrong < 0.03
 
 
-# --- whole weights --------------------------------------------------------------------------------
+# --- whole states ---------------------------------------------------------------------------------
 
 
-def kept_and_loaded(world, state=None):
-    """The whole's weights on every rank, from a layer that lies over them."""
-    torch.manual_seed(3 if state is None else 4)
-    layers = [SwitchMLP(D, F, 4), SwitchMLP(D, F, 5, 2)]
-    model = torch.nn.Sequential(*(ExpertParallel(one, world) for one in layers))
-    if state is not None:
-        load(model, state)
+def learned(world, steps, kept=None):
+    """Weights and moments of whole experts after some more steps on tokens dealt to the ranks."""
+    torch.manual_seed(3 if kept is None else 4)
+    model = torch.nn.Sequential(SwitchMLP(D, F, 4), SwitchMLP(D, F, 5, 2)).double()
+    undivided = model.state_dict()
+    optimizer = torch.optim.Adam(parallelize(model, world).parameters())
+    if kept is not None:
+        weights, moments, _ = kept
+        load(model, weights)
+        load_optimizer(model, optimizer, moments)
         with pytest.raises(ValueError, match=r"state has no such tensor as 1\.up, must have"):
-            load(model, {name: x for name, x in state.items() if name != "1.up"})
+            load(model, {name: x for name, x in weights.items() if name != "1.up"})
         with pytest.raises(ValueError, match=r"state has shape \(4, 6, 10\) for 1"):
-            load(model, state | {"1.up": state["0.up"]})
+            load(model, weights | {"1.up": weights["0.up"]})
     torch.manual_seed(5)
-    return whole(model), model(torch.randn(8, D)), torch.nn.Sequential(*layers).state_dict()
+    x = torch.randn(12, D).double().tensor_split(world.size)[world.rank]
+    for _ in range(steps):
+        model(x).square().sum().backward()
+        reduce_gradients(model, world, op="sum")
+        optimizer.step()
+        optimizer.zero_grad()
+    return whole(model), whole_optimizer(model, optimizer), undivided
 
 
-def test_whole_weights_are_kept_and_loaded_on_another_number_of_ranks():
-    (state, y, undivided), *_ = launch(kept_and_loaded, 3)
-    assert state.keys() == undivided.keys()
-    assert all(x.equal(undivided[name]) for name, x in state.items())
-    for again, z, _ in launch(kept_and_loaded, 2, state):
-        assert all(x.equal(state[name]) for name, x in again.items())
-        torch.testing.assert_close(z, y)
+def test_a_training_goes_on_from_whole_states_on_another_number_of_ranks():
+    (begun, _, undivided), *_ = launch(learned, 3, 0)
+    assert begun.keys() == undivided.keys()
+    assert all(x.equal(undivided[name]) for name, x in begun.items())
+    first, *_ = launch(learned, 3, 2)
+    wanted, *_ = launch(learned, 3, 4)
+    for found in (*launch(learned, 2, 2, first), *launch(learned, 1, 2, first)):
+        torch.testing.assert_close(found[0], wanted[0])
+        torch.testing.assert_close(found[1]["state"], wanted[1]["state"])
 
 
 # --- balance --------------------------------------------------------------------------------------

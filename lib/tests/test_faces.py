@@ -71,6 +71,15 @@ SIGNATURES = {  # module and name -> the first parameters, in order
     "weft.run.zero Zero": "module optimizer stage world",
     "weft.run.offload Store": "folder",
     "weft.grade check": "stem answers hidden",
+    "weft.plan.experts capacity": "tokens experts factor k",
+    "weft.plan.experts dropped": "counts capacity",
+    "weft.plan.experts sent": "tokens width e k size",
+    "weft.ref.experts route": "scores k capacity",
+    "weft.ref.experts switch": "x router up down k factor",
+    "weft.ref.experts balance": "scores routes",
+    "weft.kernels.experts grouped_matmul": "x w sizes",
+    "weft.nn.experts SwitchMLP": "width hidden experts k factor",
+    "weft.run.experts ExpertParallel": "mlp world factor",
 }
 
 

@@ -77,6 +77,11 @@ def values(world: World) -> dict:
             "mlp": SwitchMLP(4, 8, 2), "data": world, "module": lambda: switch(world),
             "state": SwitchMLP(4, 8, 2).state_dict(), "rate": 0.001,
         },
+        "run.experts.whole_optimizer.": {"optimizer": adam([nn.Parameter(torch.ones(2))])},
+        "run.experts.load_optimizer.": {
+            "optimizer": adam([nn.Parameter(torch.ones(2))]),
+            "state": adam([nn.Parameter(torch.ones(2))]).state_dict(),
+        },
         "run.linear.": {name: torch.ones(1, 3, 2, 4) for name in "qkv"},
         "run.ring.": {name: torch.ones(1, 3, 2, 4) for name in "qkvx"},
     }  # fmt: skip

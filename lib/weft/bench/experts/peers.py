@@ -4,7 +4,7 @@ One peer is data parallelism: a loop over all experts on every rank, which needs
 others, and an all-reduce of all experts' gradients. The other is expert parallelism as torch alone
 writes it: its differentiable all-to-all, after one for the counts, and a loop over a rank's
 experts. All are given the same tokens in the same run and take turns; outputs and gradients have
-to be equal first. DeepSpeed's MoE layer is none of them: it asks for CUDA or its own builds.
+to be equal first. DeepSpeed's MoE layer is none of them: the book does not install it.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,6 @@ from weft.run.experts import ExpertParallel, reduce_gradients
 from weft.run.world import World, launch
 
 OURS, LOOP, PLAIN = "weft", "torch, loop over all experts", "torch, all_to_all"
-SHARED, AFTER = "weft, shared expert beside", "weft, shared expert after"
 
 
 class StepSizes(NamedTuple):
@@ -51,7 +50,6 @@ def steps(run: BenchRun, sizes: StepSizes = FULL) -> Found:
         found = {who: Measurement.of(name, who, "s", taken) for who, taken in times.items()}
         results += found.values()
         results += [found[OURS].over(found[who]) for who in (LOOP, PLAIN)]
-        results.append(found[SHARED].over(found[AFTER]))
     form = f"{sizes.T} tokens a rank, {sizes.E} experts of {sizes.D} × {sizes.F}, k = {sizes.k}"
     return f"A step of a layer of experts, gradients averaged: {form}, fp32", results
 
@@ -84,15 +82,12 @@ class Contestant(NamedTuple):
 def _measured(world: World, sizes: StepSizes) -> dict[str, list[float]]:
     torch.manual_seed(0)
     mlp = SwitchMLP(sizes.D, sizes.F, sizes.E, sizes.k)
-    shared = nn.Sequential(nn.Linear(sizes.D, sizes.F), nn.ReLU(), nn.Linear(sizes.F, sizes.D))
     torch.manual_seed(1 + world.rank)
     x, dy = torch.randn(sizes.T, sizes.D, requires_grad=True), torch.randn(sizes.T, sizes.D)
     some = {
         OURS: _ours(mlp, world),
         LOOP: _loop(mlp, world),
         PLAIN: _plain(mlp, world),
-        SHARED: _ours(mlp, world, shared, beside=True),
-        AFTER: _ours(mlp, world, shared),
     }
     found = {who: one.step(x, dy) for who, one in some.items()}
     for who in (PLAIN, LOOP):
@@ -108,21 +103,10 @@ def _measured(world: World, sizes: StepSizes) -> dict[str, list[float]]:
     return AllRanks(world, sizes.warmup, sizes.repeats).samples(calls)
 
 
-def _ours(
-    mlp: SwitchMLP, world: World, shared: nn.Module | None = None, beside: bool = False
-) -> Contestant:
-    """Ours, alone or with a shared expert beside the dispatch or after all."""
+def _ours(mlp: SwitchMLP, world: World) -> Contestant:
+    """The layer, and what belongs to it."""
     layer = ExpertParallel(mlp, world)
-
-    def both(x: Tensor) -> Tensor:
-        if beside:
-            y, found = layer(x, beside=lambda: shared(x))
-            return y + found
-        return layer(x) + shared(x)
-
-    model = nn.ModuleList([layer, *([shared] if shared else [])])
-    reduce = partial(reduce_gradients, model, world)
-    return Contestant(both if shared else layer, reduce, list(model.parameters()))
+    return Contestant(layer, partial(reduce_gradients, layer, world), list(layer.parameters()))
 
 
 def _loop(mlp: SwitchMLP, world: World) -> Contestant:

@@ -1,7 +1,7 @@
 """Layers whose MLP is one of many experts: a router chooses for each token."""
 
 from weft.nn.experts.decoder import SwitchBlock, decoder
-from weft.nn.experts.layer import Routed, SwitchMLP, balance, in_turn, mlp, scored
+from weft.nn.experts.layer import Routed, SwitchMLP, balance, in_turn, mlp, scored, weighed
 
 __all__ = [
     "Routed",
@@ -12,4 +12,5 @@ __all__ = [
     "in_turn",
     "mlp",
     "scored",
+    "weighed",
 ]

@@ -3,6 +3,15 @@
 from weft.run.experts.gradients import reduce_gradients
 from weft.run.experts.layer import ExpertParallel
 from weft.run.experts.model import parallelize, steer
-from weft.run.experts.whole import load, whole
+from weft.run.experts.whole import load, load_optimizer, whole, whole_optimizer
 
-__all__ = ["ExpertParallel", "load", "parallelize", "reduce_gradients", "steer", "whole"]
+__all__ = [
+    "ExpertParallel",
+    "load",
+    "load_optimizer",
+    "parallelize",
+    "reduce_gradients",
+    "steer",
+    "whole",
+    "whole_optimizer",
+]

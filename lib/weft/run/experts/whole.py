@@ -1,9 +1,12 @@
-"""Whole weights of a model whose experts lie over ranks, to keep and to load on any number."""
+"""Whole states of a model whose experts lie over ranks, to keep and to load on any number."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from weft.plan.arguments import instance
 from weft.run.collectives import all_gather
@@ -39,6 +42,53 @@ def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     for name, x in mine.items():
         layer, given = divided.get(name), state[name]
         x.copy_(given.tensor_split(layer.n)[layer.rank] if layer else given)
+
+
+def whole_optimizer(module: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """The state_dict of an optimizer of all the module's weights, of whole experts, likewise.
+
+    Of an expert's state that is gathered which has the weight's shape, as Adam's moments have.
+    """
+    state = deepcopy(_checked(optimizer).state_dict())
+    for layer, weight, kept in _experts_states(module, optimizer, state):
+        for name, x in kept.items():
+            if isinstance(x, Tensor) and x.shape == weight.shape:
+                kept[name] = all_gather(x, layer.group, layer.shares)
+    return state
+
+
+def load_optimizer(module: nn.Module, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Take what `whole_optimizer` gave, on whatever number of ranks that was."""
+    instance(Mapping, state=state)
+    _checked(optimizer)
+    state = deepcopy(dict(state))
+    for layer, weight, kept in _experts_states(module, optimizer, state):
+        for name, x in kept.items():
+            if isinstance(x, Tensor) and x.shape == (layer.total, *weight.shape[1:]):
+                kept[name] = x.tensor_split(layer.n)[layer.rank].clone()
+    optimizer.load_state_dict(state)
+
+
+def _checked(optimizer: Optimizer) -> Optimizer:
+    instance(Optimizer, optimizer=optimizer)
+    return optimizer
+
+
+def _experts_states(
+    module: nn.Module, optimizer: Optimizer, state: Mapping[str, Any]
+) -> Iterator[tuple[ExpertParallel, Tensor, dict[str, Any]]]:
+    """Each of the experts' weights with its layer and the state that is kept of it."""
+    instance(nn.Module, module=module)
+    owner = {
+        id(weight): layer
+        for layer in module.modules()
+        if isinstance(layer, ExpertParallel)
+        for weight in (layer.up, layer.down)
+    }
+    weights = (weight for group in optimizer.param_groups for weight in group["params"])
+    for i, weight in enumerate(weights):
+        if id(weight) in owner and i in state.get("state", {}):
+            yield owner[id(weight)], weight, state["state"][i]
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:

@@ -6,7 +6,11 @@ one process that has all experts and all sequences.
 """
 
 import argparse
+import io
+import json
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -103,7 +107,12 @@ def _balance(outcome: ExpertsOutcome) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`weft run experts …`: train, print losses and balance as they come, and what was sent."""
-    return command(argv, experts_parser(), _training, partial(on_ranks, train), _show)
+    return command(argv, experts_parser(), _training, _run, _show)
+
+
+def _run(training: ExpertsTraining, text: bytes, options: argparse.Namespace) -> ExpertsOutcome:
+    with redirect_stdout(io.StringIO()) if options.json else nullcontext():
+        return on_ranks(train, training, text, options)
 
 
 def _training(options: argparse.Namespace) -> ExpertsTraining:
@@ -122,5 +131,12 @@ def _training(options: argparse.Namespace) -> ExpertsTraining:
 
 
 def _show(outcome: ExpertsOutcome, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(outcome._asdict()))
+        return
     for i, counts in enumerate(outcome.choices[-1]):
         print(f"block {2 * i + 2}: {' '.join(map(str, counts))} tokens for each expert, last step")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

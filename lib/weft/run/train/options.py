@@ -171,6 +171,7 @@ def experts_parser() -> argparse.ArgumentParser:
     add("--factor", type=float, metavar="F", help="of an expert's capacity (nothing is dropped)")
     add("--balance", type=float, default=0.01, metavar="A", help="of that loss (%(default)s)")
     add("--bias", type=float, default=0.0, metavar="G", help="step of a bias (%(default)s)")
+    add("--json", action="store_true", help="print losses and choices as JSON, and nothing else")
     return parser
 
 
