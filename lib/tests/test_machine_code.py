@@ -29,7 +29,7 @@ from weft.plan.hopper.floor import Turn, alone, ceiling, clocks
 
 TOPICS = list(FACES)
 SPILLED = {  # bytes of a thread, at all its registers
-    "linear: flows, wide for sm_90 at width 256": 64,
+    "delta: flows, wide for sm_90 at width 256": 64,
     "sparse: dkdv for sm_90 at width 256": 8,
     "sparse: dkdv for sm_90 at width 256 in a window": 32,
     "sparse: dkdv for sm_90 at width 256 of a layout": 32,
