@@ -6,10 +6,13 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
 
+from weft.kernels.sparse import longformer as kernel
 from weft.nn.sparse import Longformer, LongformerConfig, load
 from weft.ref.sparse import longformer
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SMALL = {
     "num_hidden_layers": 3,
     "hidden_size": 24,
@@ -38,6 +41,15 @@ def written(kind, folder):
             weight.add_(0.3 * torch.randn_like(weight))
     theirs.save_pretrained(folder)
     return theirs
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Waking another takes longer than these models do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +193,34 @@ def test_a_wrong_size_is_named():
         model(torch.zeros(1, 8, dtype=torch.long))
     with pytest.raises(ValueError, match="global_mask is int64, must be bool"):
         model(torch.zeros(1, 7, dtype=torch.long), torch.ones(1, 7, dtype=torch.long))
+
+
+@torch.no_grad()
+def test_the_kernel_gives_the_same_model():
+    torch.manual_seed(3)
+    ours, theirs = (Longformer(LongformerConfig(), one) for one in (longformer, kernel))
+    theirs.load_state_dict(ours.state_dict())
+    tokens, mask = torch.randint(256, (2, 21)), torch.zeros(2, 21, dtype=torch.bool)
+    mask[1, 3] = True
+    ours, theirs = (
+        model.to(DEVICE)(tokens.to(DEVICE), mask.to(DEVICE)) for model in (ours, theirs)
+    )
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_what_stands_beyond_every_window_is_learned_through_a_global_token():
+    lost = {}
+    for seen in (True, False):
+        torch.manual_seed(4)
+        model = Longformer(LongformerConfig(2, 16, 2, 4, windows=(1, 1)))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(80):
+            tokens = torch.randint(1, 4, (32, 8))
+            mask = torch.zeros(32, 8, dtype=torch.bool)
+            mask[:, 0] = seen
+            loss = cross_entropy(model(tokens, mask)[:, -1], tokens[:, 0])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        lost[seen] = loss.item()
+    assert lost[True] < 0.3 and lost[False] > 0.9  # guessing has log 3 = 1.1

@@ -37,12 +37,12 @@ class GrowingSizes(NamedTuple):
     variants: tuple[tuple[int, ...], ...] = ((), (8, 16, 32, 64), (30, 30, 30, 30))
     batch: int = 4
     steps: int = 400
-    every: int = 50  # steps between two points of a curve
+    every: int = 100  # steps between two points of a curve
     rate: float = 8e-3
     seeds: int = 1
     tested: int = 32  # sequences
     timed: tuple[int, ...] = (256, 1024, 4096)
-    rounds: tuple[int, int] = (1, 3)
+    rounds: tuple[int, int] = (1, 5)
 
 
 FULL = GrowingSizes()
