@@ -1,6 +1,7 @@
 """Benchmarks in parts: what is begun, what is left, what is kept, and what is said of the goals."""
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -213,6 +214,7 @@ def test_every_goal_is_of_a_record_that_a_gpu_makes():
     from weft.bench.attention.on_gpu import FULL
     from weft.bench.decode import kernel
     from weft.bench.linear import kernels
+    from weft.bench.sparse import on_gpu
 
     names = {one.name for topic in jobs.topics() for one in jobs.jobs(topic, "cuda")}
     assert {goal.record for goal in GOALS} <= names
@@ -220,6 +222,7 @@ def test_every_goal_is_of_a_record_that_a_gpu_makes():
     sizes |= {f"causal, T = {length}" for length in FULL.lengths}
     sizes |= {f"T = {length}" for length in kernels.FULL.lengths}
     sizes |= {str(case) for case in griffin.FULL.cases}
+    sizes |= {on_gpu.size(*case) for case in product(on_gpu.WAYS, *on_gpu.FULL[:2])}
     assert {goal.size for goal in GOALS} <= sizes
 
 

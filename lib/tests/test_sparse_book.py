@@ -27,7 +27,7 @@ def columns(count, indices):
     return [set(row[:n]) for n, row in rows]
 
 
-@pytest.mark.parametrize(("T", "w"), [(512, 128), (1024, 300), (640, 1), (900, 257), (384, 1000)])
+@pytest.mark.parametrize(("T", "w"), [(512, 128), (1024, 300), (640, 1), (900, 257), (640, 255)])
 def test_the_recipes_lists_are_those_that_torch_finds_pair_by_pair(recipe, T, w):
     mask = recipe["window_mask"](T, w, "cpu")
     slow = create_block_mask(mask.mask_mod, None, None, T, T, device="cpu")
@@ -100,3 +100,21 @@ def test_deepseeks_sizes_are_those_of_the_count():
     assert heads * (key + config.v_head_dim) == sparse.PER_PAIR["dense"]
     latent = config.kv_lora_rank
     assert heads * (2 * latent + config.qk_rope_head_dim) == sparse.PER_PAIR["chosen"]
+
+
+def test_a_dilated_window_is_a_plain_one_of_residues_as_heads():
+    """The reshape that the page gives, for a causal window of five keys, three apart."""
+    torch.manual_seed(0)
+    B, T, H, K, w, d = 2, 42, 2, 8, 5, 3
+    q, k, v = torch.randn(3, B, T, H, K, dtype=torch.float64)
+    back = torch.arange(T)[:, None] - torch.arange(T)
+    dilated = (back >= 0) & (back < w * d) & (back % d == 0)
+
+    def attend(q, k, v, seen):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2)
+
+    near = back[: T // d, : T // d]
+    parts = (x.reshape(B, T // d, d * H, K) for x in (q, k, v))
+    found = attend(*parts, (near >= 0) & (near < w)).reshape(B, T, H, K)
+    torch.testing.assert_close(found, attend(q, k, v, dilated))

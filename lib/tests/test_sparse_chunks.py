@@ -25,6 +25,13 @@ def test_they_say_what_the_window_s_definition_says(window):
         torch.testing.assert_close(*grads)
 
 
+def test_half_precision_is_widened_and_a_scale_is_taken():
+    q, k, v = (x.bfloat16() for x in qkv(11))
+    o = sliding_chunks(q, k, v, 2, scale=0.3)
+    assert o.dtype == torch.bfloat16
+    torch.testing.assert_close(o, longformer(q, k, v, 2, scale=0.3))
+
+
 def test_they_compute_twice_the_scores_and_half_more_of_the_values():
     T, w, K, V = 4096, 32, 1, 1
     q, k, v = qkv(T, 1, 1, 1, K, V)

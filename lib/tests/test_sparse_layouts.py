@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from weft.kernels.sparse import block_sparse as along_lists
 from weft.ref.attention import attention
 from weft.ref.sparse import bigbird, block_sparse, dsa, moba, nsa, sinks
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 T, BLOCK, H, G, K = 29, 4, 4, 2, 8  # the last block has one token
 J = 12  # so many heads of an index that hardly any two tokens tie, at relu's 0 in all of them
 COUNT = -(-T // BLOCK)
@@ -159,3 +162,29 @@ def test_a_wrong_argument_is_named(said):
     with pytest.raises(ValueError) as caught:
         WRONG[said]()
     assert str(caught.value).startswith(said)
+
+
+def test_choosing_costs_what_is_said():
+    """In multiply-adds; the references score later keys too, which a kernel would leave out."""
+
+    def work(face, *given):
+        with FlopCounterMode(display=False) as counter:
+            face(*given)
+        return sum(counter.get_flop_counts()["Global"].values()) // 2
+
+    q, k = drawn(1, 32, H, K), drawn(1, 32, G, K)
+    scores = H * 32 * 32 * K  # of dense attention
+    assert work(moba, q, k, BLOCK, 2) == work(nsa, q, k, BLOCK, 4) == scores // BLOCK
+    of_keys = T * T * J * 5
+    weighed = T * T * J
+    assert work(dsa, *index(), BLOCK, 3) == of_keys + weighed
+
+
+@pytest.mark.parametrize("name", [*CAUSAL, "bigbird"])
+def test_the_kernel_goes_along_every_one_of_them(name):
+    causal = name in CAUSAL
+    layout = CAUSAL[name]() if causal else bigbird(COUNT, heads=H)
+    q, k = (x.float().to(DEVICE) for x in qk())
+    given = q, k, k.flip(-1), layout.to(DEVICE), BLOCK
+    found, wanted = (face(*given, causal=causal) for face in (along_lists, block_sparse))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)

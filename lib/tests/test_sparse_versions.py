@@ -52,14 +52,23 @@ def test_what_each_version_reads_and_computes():
     T, H, K, n = 160, 2, 16, 5
     q, k, v = drawn(T, T, H=H, G=H, K=K)
     layout = window_layout(T, UNIT, 40)
-    m = int(layout.sum())
-    # All of the first version's mask is read, and nothing behind the diagonal of squares.
-    for version, squares in (("masked", n * (n + 1) // 2), ("skipping", m), ("lists", m)):
-        with counted(k=k, v=v) as read:
-            VERSIONS[version](q, k, v, layout, UNIT, None, True)
-        assert read["k"] == read["v"] == 2 * H * squares * UNIT * K, version
-        assert read["products"] == 2 * H * squares * 2 * UNIT * UNIT * K, version
-    assert m < n * (n + 1) // 2
+    m, below = int(layout.sum()), n * (n + 1) // 2
+    assert m < below
+    half = UNIT * (UNIT + 1) // 2  # pairs of a square on the diagonal
+    pairs = n * half + (m - n) * UNIT**2
+    squares = {"masked": below, "skipping": m, "lists": m}
+    told = {  # of each head, to know what is seen
+        "masked": T * (T + 1) // 2,
+        "skipping": n * n + m + pairs,
+        "lists": 3 * n + m + n * half,  # below the diagonal all pairs of a square are seen
+    }
+    for version, face in VERSIONS.items():
+        with counted(q=q, k=k, v=v) as read:
+            face(q, k, v, layout, UNIT, None, True)
+        assert read["k"] == read["v"] == 2 * H * squares[version] * UNIT * K, version
+        assert read["products"] == 2 * H * squares[version] * 2 * UNIT * UNIT * K, version
+        beside = read["all"] - read["q"] - read["k"] - read["v"]
+        assert beside == 2 * H * told[version], version
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -10,7 +10,7 @@ from triton.runtime.interpreter import InterpreterBuilder as Builder
 
 @contextmanager
 def counted(**tensors):
-    """Elements read of each tensor by its name, and multiply-adds as "products", while it is open.
+    """Elements read of each tensor by its name, of all as "all", and multiply-adds as "products".
 
     An element that two programs read, or one reads twice, counts twice. What a mask keeps off is
     not read.
@@ -22,6 +22,7 @@ def counted(**tensors):
     def create_masked_load(self, ptrs, mask, *rest):
         given = np.broadcast_to(mask.data, ptrs.data.shape)
         read = ptrs.data[given]
+        found["all"] += read.size
         for name, (first, end) in ranges.items():
             found[name] += int(((read >= first) & (read < end)).sum())
         return load(self, ptrs, mask, *rest)

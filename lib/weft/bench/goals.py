@@ -38,6 +38,7 @@ class Goal(NamedTuple):
 
 
 LONG, LINEAR = "causal, T = 16384", "T = 16384"
+WINDOW = "T = 16384, window = 1024"
 RULES = {"gated": "gate", "GLA": "channels", "retention": "retention"}
 RULES |= {"delta": "delta", "gated delta": "gated-delta"}
 GOALS = (
@@ -55,6 +56,11 @@ GOALS = (
     *(
         Goal(f"scan, {way}", f"griffin-scan-{way}", "8 × 4096 × 2560", 0.90, "copy", unit="B/s")
         for way in ("forward", "backward")
+    ),
+    *(
+        Goal(f"window, {way}", "sparse-window", f"{way}, {WINDOW}", share, over)
+        for way in ("forward", "forward and backward")
+        for over, share in (("flex", 1.00), ("weft, dense", 1 / 1.15))
     ),
     Goal("fused Adam", "precision-adam", "one tensor of 2^26", 0.90, "copy", unit="B/s"),
 )

@@ -1,7 +1,8 @@
-"""Sparse attention measured: windows that grow by layer, in a small decoder."""
+"""Sparse attention measured: windows on a GPU beside their peers, and growing ones in a decoder."""
 
 from weft.bench.sparse.growing import GROWING
+from weft.bench.sparse.on_gpu import WINDOW
 
-JOBS = (GROWING,)
+JOBS = (WINDOW, GROWING)
 
 __all__ = ["JOBS"]

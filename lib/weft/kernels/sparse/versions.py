@@ -1,12 +1,15 @@
 """Block-sparse attention before the lists: a mask on all of it, and a test in front of each square.
 
-Both say what block_sparse says; the backward pass is the same for all. With n squares of UNIT rows
-and columns in a row of them, of which m hold a pair that is seen:
+Both say what block_sparse says; the backward pass is the same for all. Of n squares in a row of
+them m hold a pair that is seen:
 
-    version     squares computed    what is read to know which
-    masked      all n               a byte for each pair, T S in a head
-    skipping    m                   a byte for each square, n in a row; tiles cannot be loaded ahead
-    lists       m                   a number for each square that is computed, and three in a row
+    version     squares computed    under a mask    read to know which
+    masked      all n               all             a byte for each pair, T S in a head
+    skipping    m                   all m           n bytes in a row; no tile is loaded ahead
+    lists       m                   partial ones    3 + m numbers in a row
+
+A causal mask leaves out of n what is behind the diagonal. Where squares of a layout are masked, a
+byte is read for each of their pairs too, the same one for all of a block: it stays in the cache.
 """
 
 import torch

@@ -28,7 +28,7 @@ def sliding_chunks(
     """
     (_, T, _, H, G, K, _), w, _ = check_longformer(q, k, v, whole("window", window), scale=scale)
     w = min(w, T)
-    wide = torch.promote_types(q.dtype, torch.float32)
+    dtype, wide = q.dtype, torch.promote_types(q.dtype, torch.float32)
     k, v = (x.repeat_interleave(H // G, dim=2) for x in (k, v))
     blocks = -(-T // w)  # of w tokens; an empty one is added at each end
     ends = 0, 0, w, (blocks + 1) * w - T
@@ -37,10 +37,8 @@ def sliding_chunks(
     s = chunks_q.mT @ chunks_k * (K**-0.5 if scale is None else scale)
     # A block is the second half of one chunk, where it meets the keys before it, and the first
     # half of the next, where it meets its own and those after it.
-    row, offset = (
-        torch.arange(w, device=q.device).unsqueeze(1),
-        torch.arange(-w, w + 1).to(q.device),
-    )
+    row = torch.arange(w, device=q.device).unsqueeze(1)
+    offset = torch.arange(-w, w + 1, device=q.device)
     band = torch.cat([
         _diagonals(s[:, :, :-1, w:], row + w + offset[:w]),
         _diagonals(s[:, :, 1:, :w], row + offset[w:]),
@@ -50,7 +48,7 @@ def sliding_chunks(
     spread = p.new_zeros(*p.shape[:-1], 3 * w)
     spread.scatter_(-1, (row + w + offset).expand_as(p), p)
     o = spread @ v.unfold(2, 3 * w, w).mT  # [B, H, blocks, w, V]
-    return o.flatten(2, 3)[:, :, :T].transpose(1, 2)
+    return o.flatten(2, 3)[:, :, :T].transpose(1, 2).to(dtype)
 
 
 def _diagonals(s: Tensor, columns: Tensor) -> Tensor:
