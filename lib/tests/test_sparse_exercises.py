@@ -74,6 +74,7 @@ class TestSparse(Exercises):
         assert f"{visible.ROOM:,} bytes" in readme
         assert 4 * T * T > visible.ROOM and f"{4 * T * T:,}" in readme
         assert f"{2 * 4 * T * G * top * block * K:,}" in readme
+        assert f"{4 * T * H * top * K:,}" in readme
 
     def test_the_librarys_own_are_closed(self, tmp_path):
         cheat = (

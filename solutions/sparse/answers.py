@@ -55,10 +55,10 @@ def tally(T: int, w: int, marked: list[int], rows: int, columns: int) -> tuple[i
 def heard(T: int, layers: list[list[tuple[int, int, int]]], token: int) -> list[int]:
     """The tokens on which one token's output may depend after all layers, ascending.
 
-    layers has the layers from the first on, each a list of heads (left, right, dilation). In such a
-    head the query at i sees itself, and as far as they are among the T tokens `left` keys before it
-    and `right` after it: i - dilation, i - 2 dilation, … and i + dilation, …. What a layer gives at
-    a token depends on what the layer below gave at all tokens that any of its heads sees there.
+    layers has the layers from the input's on, each a list of heads (left, right, dilation). In such
+    a head the query at i sees itself, and as far as they are among the T tokens `left` keys before
+    it and `right` after it: i - dilation, i - 2 dilation, … and i + dilation, …. What a layer gives
+    at a token depends on what the layer below gave at all tokens that one of its heads sees there.
 
     heard(12, [[(2, 0, 2)], [(1, 0, 1), (1, 1, 4)]], 9) is [1, 3, 4, 5, 6, 7, 8, 9]: the last layer
     sees 5, 8 and 9 (13 is none of the tokens), and the first goes back from each of them.
@@ -192,8 +192,8 @@ def columns(
     list may be empty, and somebody has chosen before masking: it may have queries that came before
     the block and see nothing of it, nor perhaps of any other; then lse is -inf.
 
-    BLOCK, TILE and WIDTH are powers of two; TILE queries at a time is a good measure. K, any number
-    of at least 1, is at most WIDTH, and T any number of at least 1.
+    BLOCK, TILE and WIDTH are powers of two of at least 16; TILE queries at a time is a good
+    measure. K, any number of at least 1, is at most WIDTH, and T any number of at least 1.
 
     Load everything once: a program its part of k and v and of the lists, and of the queries in its
     list, q, do, lse and delta in the heads that are its own. Those of a query from before the block

@@ -34,4 +34,4 @@ def attend(q, score, cache, top: int, block: int):
             weight[rows, heads] = weight[rows, heads] * keep + s.sum(-1)
             o[rows, heads] = o[rows, heads] * keep[..., None] + s @ v
             most[rows, heads] = high
-    return o / weight.clamp(min=1.0)[..., None], most + weight.log()
+    return o / weight.clamp(min=1e-30)[..., None], most + weight.log()
