@@ -14,7 +14,18 @@ COUNTED = (
 ONLY = "another way to the same numbers is a right answer, or moves other bytes"
 LACKS = {
     "mutates input": dict.fromkeys(
-        ["attention", "decode", "gpu", "griffin", "hopper", "pipeline", "ring", "roofline", "zero"],
+        [
+            "attention",
+            "decode",
+            "gpu",
+            "griffin",
+            "hopper",
+            "pipeline",
+            "ring",
+            "roofline",
+            "sparse",
+            "zero",
+        ],
         COPIES,
     ),
     "library's own": dict.fromkeys(
@@ -27,6 +38,7 @@ LACKS = {
             "precision",
             "retention",
             "ring",
+            "sparse",
             "zero",
         ],
         CLOSED,
@@ -35,15 +47,26 @@ LACKS = {
         "pipeline": METERED,
         "processes": METERED,
         "ring": "tensors are handles, what is sent goes through what a rank was handed",
+        "sparse": "tensors are handles, and blocks are read through what an answer was handed",
     },
     "gives up": dict.fromkeys(
         ["attention", "collectives", "decode", "offload", "precision"], FOUND
     ),
     "too much time": dict.fromkeys(
-        ["attention", "decode", "gpu", "precision", "ring", "roofline", "zero"], COUNTED
+        ["attention", "decode", "gpu", "precision", "ring", "roofline", "sparse", "zero"], COUNTED
     ),
     "other mechanism": dict.fromkeys(
-        ["attention", "decode", "gpu", "griffin", "linear", "offload", "processes", "roofline"],
+        [
+            "attention",
+            "decode",
+            "gpu",
+            "griffin",
+            "linear",
+            "offload",
+            "processes",
+            "roofline",
+            "sparse",
+        ],
         ONLY,
     ),
     "wrong order": {
