@@ -7,6 +7,7 @@ from weft.grade.zoo import KINDS, zoo
 COPIES = "what a test gives is a copy that nobody looks at again"
 CLOSED = "the topic's tests import the library's own, and see that they are told that it is closed"
 METERED = "a schedule is not metered, and what a rank sends goes through what it was handed"
+HANDED = "tensors are handles, what is sent goes through what a rank was handed"
 FOUND = "nothing has to be searched for"
 COUNTED = (
     "the answer is a number, or moves bytes that are counted, and it takes as long as it takes"
@@ -17,6 +18,7 @@ LACKS = {
         [
             "attention",
             "decode",
+            "experts",
             "gpu",
             "griffin",
             "hopper",
@@ -32,6 +34,7 @@ LACKS = {
         [
             "attention",
             "decode",
+            "experts",
             "griffin",
             "linear",
             "offload",
@@ -44,9 +47,10 @@ LACKS = {
         CLOSED,
     ),
     "out of sight": {
+        "experts": HANDED,
         "pipeline": METERED,
         "processes": METERED,
-        "ring": "tensors are handles, what is sent goes through what a rank was handed",
+        "ring": HANDED,
         "sparse": "tensors are handles, and blocks are read through what an answer was handed",
     },
     "gives up": dict.fromkeys(
