@@ -78,7 +78,7 @@ def grid(node: dict, model: dict, nodes: int, batch: int) -> tuple[int, int, int
     grid. p is a power of two up to the number of layers; where it does not divide them, the fullest
     stage has the mean rounded up, and its GPUs decide, in memory and time. e, a power of two,
     divides E and d; e neighbours of a stage share its experts, and d / e of these groups have the
-    same ones. A group is inside a node if e is at most gpus; else it has all GPUs of e / gpus nodes.
+    same ones. A group is inside a node if e is at most gpus; else it is e / gpus whole nodes.
 
     Memory: 2 bytes for each parameter, 2 for its gradient, and 12 for the optimizer's state, which
     is divided among all GPUs that have this parameter: an expert's, or the other ones, which all d
