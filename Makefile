@@ -9,8 +9,8 @@ VENV ?= .venv
 PORT ?= 8000
 OUT ?= _build/measured
 TOPICS ?= roofline precision collectives zero offload pipeline attention hopper-rmse decode \
-    machine_code
-GPU_TOPICS ?= roofline hopper attention decode precision zero
+    ring linear sparse griffin experts machine_code
+GPU_TOPICS ?= roofline hopper attention decode precision zero experts sparse linear griffin ring
 LIMIT ?= 480
 PYTHON ?=
 

@@ -55,25 +55,25 @@ def grid(node: dict, model: dict, nodes: int, batch: int) -> tuple[int, int, int
     nodes       a power of two; n = nodes * gpus GPUs
     batch       tokens of a step
 
-    p stages have d = n / p GPUs each; each of the d takes as many microbatches, m of them: whole
-    ones, at least one. p is a power of two up to the number of layers; where it does not divide
-    them, the fullest stage has the mean rounded up. Its GPUs decide, in memory and time. e, a power
-    of two, divides E and d; e neighbours of a stage share its experts, and d / e of these groups
-    have the same ones. A group is inside a node if e is at most gpus; else it has all GPUs of
-    e / gpus nodes.
+    p stages have d = n / p GPUs each, and each of the d takes m microbatches, equally many, so that
+    the step's tokens are all taken; where that is no whole number of at least 1, there is no such
+    grid. p is a power of two up to the number of layers; where it does not divide them, the fullest
+    stage has the mean rounded up, and its GPUs decide, in memory and time. e, a power of two,
+    divides E and d; e neighbours of a stage share its experts, and d / e of these groups have the
+    same ones. A group is inside a node if e is at most gpus; else it is e / gpus whole nodes.
 
     Memory: 2 bytes for each parameter, 2 for its gradient, and 12 for the optimizer's state, which
     is divided among all GPUs that have this parameter: an expert's, or the other ones, which all d
-    have. A stage keeps what min(m, p) microbatches leave behind. All of it has to fit into nine
-    tenths of the memory. An expert has three matrices, D x F.
+    have. In each of its layers a GPU keeps what min(m, p) microbatches leave behind. All of it has
+    to fit into nine tenths of the memory. An expert has three matrices, D x F.
 
     Time: a matmul takes 2 FLOPs for each parameter and token in forward and 4 in backward; a token
-    meets k experts and the other parameters. In forward a token of D numbers is sent once to each
-    GPU of the group, but not to its own, that has any of its experts, if the group is inside a
-    node; else once to each other node that has any, outside. A token's experts are any k of E, all
-    sets as likely; sent is what that is on average. One result comes back from each, and backward
-    sends both again; a number has 2 bytes. Nothing is computed meanwhile, other messages take no
-    time. A microbatch takes, in forward and backward together, its stage's layers; a step takes
+    meets k experts and the other parameters. In forward, in a group inside a node, a token of D
+    numbers is sent once to each other GPU that has any of its experts, inside; in a larger one once
+    to each other node that has any, outside. One result comes back from each, and backward sends
+    both again; a number has 2 bytes. A token's experts are any k of E, all sets as likely, and a
+    GPU sends as many as that gives on average. Nothing is computed meanwhile, and other messages
+    take no time. A microbatch takes forward and backward of all layers of its stage; a step takes
     m + p - 1 times as long.
 
     Return (e, p, bytes that a GPU keeps, seconds) of the fastest such grid that fits, of equally
@@ -100,7 +100,7 @@ def balance(scores, expert, kept, begins: list[int]):
     first at 0. In a document of n tokens f_i is E / (k n) times the number of its choices that fell
     on expert i, with room or without, and P_i the mean of p_i over its tokens. Its loss is the sum
     over i of f_i P_i. Return the mean of all documents' losses, a tensor without dimensions, and
-    its gradient, [T, E]; f is a constant.
+    its gradient in the scores, [T, E], both float32; f is a constant.
 
     Scores are between -30 and 30. Operations: README.md.
     """

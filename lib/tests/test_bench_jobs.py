@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -213,8 +214,9 @@ def test_every_goal_is_of_a_record_that_a_gpu_makes():
     from weft.bench import griffin, precision
     from weft.bench.attention.on_gpu import FULL
     from weft.bench.decode import kernel
-    from weft.bench.experts import on_gpu
+    from weft.bench.experts import on_gpu as experts
     from weft.bench.linear import kernels
+    from weft.bench.sparse import on_gpu as sparse
 
     names = {one.name for topic in jobs.topics() for one in jobs.jobs(topic, "cuda")}
     assert {goal.record for goal in GOALS} <= names
@@ -222,7 +224,8 @@ def test_every_goal_is_of_a_record_that_a_gpu_makes():
     sizes |= {f"causal, T = {length}" for length in FULL.lengths}
     sizes |= {f"T = {length}" for length in kernels.FULL.lengths}
     sizes |= {str(case) for case in griffin.FULL.cases}
-    sizes |= {f"forward, {shape}" for shape in on_gpu.FULL.shapes}
+    sizes |= {sparse.size(*case) for case in product(sparse.WAYS, *sparse.FULL[:2])}
+    sizes |= {f"forward, {shape}" for shape in experts.FULL.shapes}
     assert {goal.size for goal in GOALS} <= sizes
 
 

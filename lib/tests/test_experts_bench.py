@@ -5,13 +5,13 @@ import pytest
 from weft.bench.experts import balance, link
 from weft.bench.experts.balance import BALANCE, BalanceSizes
 from weft.bench.experts.link import WiredExperts
-from weft.bench.experts.peers import LOOP, OURS, PLAIN, STEP, StepSizes
+from weft.bench.experts.peers import LOOP, OURS, PLAIN, STEP, ExpertsStep
 from weft.bench.jobs import BenchRun
 from weft.run.world import launch
 
 
 def test_everybody_steps_on_the_same_and_gets_the_same():
-    sizes = StepSizes(T=12, D=8, F=16, E=4, ranks=(2,), warmup=0, repeats=2)
+    sizes = ExpertsStep(T=12, D=8, F=16, E=4, ranks=(2,), warmup=0, repeats=2)
     record = STEP.record(BenchRun(), sizes=sizes)
     ours = record.result("2 ranks", OURS).samples
     for peer in (LOOP, PLAIN):

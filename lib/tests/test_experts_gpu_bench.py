@@ -8,21 +8,24 @@ import torch
 from weft.bench.clock import OneDevice
 from weft.bench.experts import JOBS, on_gpu
 from weft.bench.experts.on_gpu import (
+    ALONE,
     DENSE,
     GROUPED,
     LIGER,
+    LOOP,
     OURS,
     TORCH,
     TRITON,
     WAYS,
     ExpertsShape,
     GroupedSizes,
-)  # fmt: skip
+)
 from weft.bench.goals import CEILINGS, GOALS
 from weft.bench.jobs import BenchRun
 from weft.kernels.hopper import launch
 
 SHAPE = ExpertsShape(3, 16, 24, 2, 20)
+BOTH = [way for way in WAYS if way != ALONE]
 TINY = GroupedSizes((SHAPE, SHAPE._replace(T=16, skew=1.0)))
 
 
@@ -39,13 +42,15 @@ def test_everybody_is_timed_at_every_shape_forward_and_backward():
         BenchRun(given=OneDevice("cpu", 0, 2)), sizes=TINY
     )
     everybody = [*on_gpu.contest(on_gpu.inputs(SHAPE, "cpu")), DENSE]
+    alone = [LOOP, TRITON, OURS, TORCH, DENSE]
     assert record.topic == "experts" and OURS in everybody
     for shape in TINY.shapes:
         for way in WAYS:
             name = f"{way}, {shape}"
             who = [r.who for r in record.results if r.name == name]
-            shares = [f"{OURS} / {one}" for one in everybody if one != OURS]
-            assert who == [*everybody, *shares]
+            there = alone if way == ALONE else everybody
+            shares = [f"{OURS} / {one}" for one in there if one != OURS]
+            assert who == [*there, *shares]
             assert all(min(record.result(name, one).samples) > 0 for one in who)
 
 
@@ -56,15 +61,15 @@ def test_what_is_wrong_is_not_timed_and_a_peer_that_refuses_is_left_out(monkeypa
         raise NotImplementedError("there is no kernel\nfor this")
 
     monkeypatch.setattr(on_gpu, "torchs", refuse)
-    calls = on_gpu.accepted(given, "forward")
+    calls = on_gpu.mlps(given, "forward")
     assert TORCH not in calls and {OURS, TRITON} < calls.keys()
     assert capsys.readouterr().err == f"{TORCH} is left out: there is no kernel\n"
     monkeypatch.setattr(on_gpu, "torchs", lambda x, *_: 1.1 * x)
     with pytest.raises(AssertionError, match="torch, grouped_mm is wrong by"):
-        on_gpu.accepted(given, "forward")
+        on_gpu.mlps(given, "forward")
     monkeypatch.setattr(on_gpu.hopper, "mlp", refuse)
     with pytest.raises(NotImplementedError):
-        on_gpu.accepted(given, "forward")
+        on_gpu.mlps(given, "forward")
 
 
 def liger(x, gate_up, down, expert, weight):
@@ -89,22 +94,22 @@ def test_ligers_mlp_takes_part_where_it_is_installed(right, monkeypatch):
         monkeypatch.setitem(on_gpu.sys.modules, name, type(on_gpu)(name))
     monkeypatch.setitem(on_gpu.sys.modules, module.__name__, module)
     given = on_gpu.inputs(SHAPE, "cpu")
-    for way in WAYS:
+    for way in BOTH:
         if right:
-            assert LIGER in on_gpu.accepted(given, way)
+            assert LIGER in on_gpu.mlps(given, way)
         else:
             with pytest.raises(AssertionError, match="Liger, SwiGLU is wrong by"):
-                on_gpu.accepted(given, way)
+                on_gpu.mlps(given, way)
 
 
 def test_a_dense_product_has_as_many_flop():
     from torch.utils.flop_counter import FlopCounterMode
 
     given = on_gpu.inputs(SHAPE, "cpu")
-    for way, times in WAYS.items():
+    for way in BOTH:
         with FlopCounterMode(display=False) as counter:
             on_gpu.dense(given, way)()
-        assert counter.get_total_flops() == times * SHAPE.flops
+        assert counter.get_total_flops() == WAYS[way] * SHAPE.flops
 
 
 def test_without_a_gpu_it_says_what_it_needs(monkeypatch):

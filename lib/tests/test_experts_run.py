@@ -11,6 +11,7 @@ from weft.plan.experts import sent, sent_by
 from weft.ref import experts as reference
 from weft.run.experts import (
     ExpertParallel,
+    gradient_norm,
     load,
     load_optimizer,
     parallelize,
@@ -101,6 +102,8 @@ def on_a_grid(world, axes, e):
     here = [w.grad.tensor_split(e)[place] for w in (mlp.up, mlp.down)]
     wanted = [alone[0].weight.grad, alone[0].bias.grad, mlp.router.grad, *here]
     found = [w.grad for w in model.parameters()]
+    every = [w.grad for w in alone.parameters()]
+    found, wanted = [*found, gradient_norm(model)], [*wanted, torch.nn.utils.get_total_norm(every)]
     return max((a - b).abs().max().item() for a, b in zip(found, wanted, strict=True))
 
 

@@ -7,6 +7,7 @@ from weft.grade.zoo import KINDS, zoo
 COPIES = "what a test gives is a copy that nobody looks at again"
 CLOSED = "the topic's tests import the library's own, and see that they are told that it is closed"
 METERED = "a schedule is not metered, and what a rank sends goes through what it was handed"
+HANDED = "tensors are handles, what is sent goes through what a rank was handed"
 FOUND = "nothing has to be searched for"
 COUNTED = (
     "the answer is a number, or moves bytes that are counted, and it takes as long as it takes"
@@ -14,36 +15,62 @@ COUNTED = (
 ONLY = "another way to the same numbers is a right answer, or moves other bytes"
 LACKS = {
     "mutates input": dict.fromkeys(
-        ["attention", "decode", "gpu", "griffin", "hopper", "pipeline", "ring", "roofline", "zero"],
+        [
+            "attention",
+            "decode",
+            "experts",
+            "gpu",
+            "griffin",
+            "hopper",
+            "pipeline",
+            "ring",
+            "roofline",
+            "sparse",
+            "zero",
+        ],
         COPIES,
     ),
     "library's own": dict.fromkeys(
         [
             "attention",
             "decode",
+            "experts",
             "griffin",
             "linear",
             "offload",
             "precision",
             "retention",
             "ring",
+            "sparse",
             "zero",
         ],
         CLOSED,
     ),
     "out of sight": {
+        "experts": HANDED,
         "pipeline": METERED,
         "processes": METERED,
-        "ring": "tensors are handles, what is sent goes through what a rank was handed",
+        "ring": HANDED,
+        "sparse": "tensors are handles, and blocks are read through what an answer was handed",
     },
     "gives up": dict.fromkeys(
         ["attention", "collectives", "decode", "offload", "precision"], FOUND
     ),
     "too much time": dict.fromkeys(
-        ["attention", "decode", "gpu", "precision", "ring", "roofline", "zero"], COUNTED
+        ["attention", "decode", "gpu", "precision", "ring", "roofline", "sparse", "zero"], COUNTED
     ),
     "other mechanism": dict.fromkeys(
-        ["attention", "decode", "gpu", "griffin", "linear", "offload", "processes", "roofline"],
+        [
+            "attention",
+            "decode",
+            "gpu",
+            "griffin",
+            "linear",
+            "offload",
+            "processes",
+            "roofline",
+            "sparse",
+        ],
         ONLY,
     ),
     "wrong order": {

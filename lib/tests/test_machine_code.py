@@ -28,7 +28,12 @@ from weft.plan.hopper import KERNEL_TILES, KERNEL_TILES_FP8
 from weft.plan.hopper.floor import Turn, alone, ceiling, clocks
 
 TOPICS = list(FACES)
-SPILLED = {"flows, wide for sm_90 at width 256": 64}  # bytes of a thread, at all its registers
+SPILLED = {  # bytes of a thread, at all its registers
+    "delta: flows, wide for sm_90 at width 256": 64,
+    "sparse: dkdv for sm_90 at width 256": 8,
+    "sparse: dkdv for sm_90 at width 256 in a window": 32,
+    "sparse: dkdv for sm_90 at width 256 of a layout": 32,
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +69,11 @@ def test_what_the_smallest_kernels_are_compiled_to_is_in_the_record(records):
 
 
 def test_nothing_that_is_tuned_spills(records):
-    for record in records.values():
+    for topic, record in records.items():
         assert record.versions["ptxas"].count(".") == 2
         for one in record.results:
-            assert one.who != "spilled" or one.value == SPILLED.get(one.name, 0), one.name
+            allowed = SPILLED.get(f"{topic}: {one.name}", 0)
+            assert one.who != "spilled" or one.value == allowed, one.name
             assert one.who != "registers" or 0 < one.value <= 255, one.name
             assert one.who != "ceiling" or 0 < one.value <= 1, one.name
 

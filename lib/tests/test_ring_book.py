@@ -10,6 +10,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 HOLDS = """
 import os
@@ -54,6 +55,13 @@ for x in found:
     dist.all_reduce(x)
 for one, other in zip(found, [at_once.detach(), *expected], strict=True):
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+if FOLDED:
+    lengths, data = [12, 24], torch.randn(3, T, G, K, dtype=torch.float64)
+    q, k, v = (torch.cat([folded(y, group) for y in x.split(lengths)]) for x in data)
+    pack = torch.arange(T)
+    PACKED
+    documents = torch.cat([alone(*x) for x in zip(*(x.split(lengths) for x in data))])
+    torch.testing.assert_close(o, documents[tokens], rtol=0, atol=1e-12)
 if rank == 0:
     print("held")
 dist.barrier()
@@ -64,19 +72,32 @@ os._exit(0)  # gloo's threads of autograd's collectives now and then abort a Pyt
 
 
 @pytest.fixture(scope="module")
-def recipes(root):
+def page(root):
+    return (root / "book/ring.md").read_text(encoding="utf-8")
+
+
+def piece(page, label):
+    """The first piece of code after a label of the page."""
+    return re.search(r"^```py\n(.*?)^```$", page[page.index(label) :], re.M | re.S)[1]
+
+
+@pytest.fixture(scope="module")
+def recipes(page):
     """The page's two recipes: the all-to-all, with the sharding and the loss, and the gather."""
-    page = (root / "book/ring.md").read_text(encoding="utf-8")
     found = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     assert len(found) == 2
     return found
 
 
 @pytest.mark.parametrize("folded", [False, True], ids=["all-to-all", "gather"])
-def test_a_recipe_is_attention_over_ranks_with_positions_labels_and_loss(recipes, folded, tmp_path):
+def test_a_recipe_is_attention_over_ranks_with_positions_labels_and_loss(
+    recipes, page, folded, tmp_path
+):
     assert 10 <= len([line for line in recipes[folded].splitlines() if line.strip()]) <= 31
     script = tmp_path / "recipe.py"
-    script.write_text("\n".join([*recipes[: folded + 1], f"FOLDED = {folded}", HOLDS]))
+    packed = piece(page, "(ring-packed)=").strip().replace("\n", "\n    ")
+    holds = HOLDS.replace("PACKED", packed)
+    script.write_text("\n".join([*recipes[: folded + 1], f"FOLDED = {folded}", holds]))
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", "3", "--rdzv-backend", "c10d"]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *launch, "--rdzv-endpoint", "localhost:0", str(script)],
@@ -106,3 +127,36 @@ def test_a_causal_mask_of_a_gather_is_aligned_at_the_lower_right():
     torch.testing.assert_close(scaled_dot_product_attention(q, k, k, attn_mask=mask), right)
     wrong = scaled_dot_product_attention(q, k, k, is_causal=True)
     assert not torch.allclose(wrong, right)
+
+
+def test_the_policy_of_the_page_computes_attention_once_and_the_rest_twice(page):
+    weight = torch.randn(16, 16, requires_grad=True)
+    x = torch.randn(32, 16, requires_grad=True)
+
+    def layer(x):
+        y = (x @ weight).unflatten(1, (2, 8)).transpose(0, 1)[None]
+        o = scaled_dot_product_attention(y, y, y, is_causal=True)
+        return x + o[0].transpose(0, 1).flatten(1) @ weight
+
+    given, names = [x, weight], {"torch": torch, "layer": layer, "x": x}
+    expected = torch.autograd.grad(layer(x).square().sum(), given)
+    with Calls() as calls:
+        exec(piece(page, "(ring-kept)="), names)
+        found = torch.autograd.grad(names["x"].square().sum(), given)
+    torch.testing.assert_close(found, expected)
+    assert calls.count("aten::_scaled_dot_product_flash_attention_for_cpu") == 1
+    assert calls.count("aten::mm") == 2 + 1 + 4  # forward; again, but the last; backward
+
+
+class Calls(TorchDispatchMode):
+    """The names of what torch computes."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.names = []
+        self.count = self.names.count
+        return self
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function._schema.name)
+        return function(*args, **(kwargs or {}))

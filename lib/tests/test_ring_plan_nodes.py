@@ -78,3 +78,66 @@ def test_copied_kv_heads_go_to_as_many_ranks_as_there_are_heads():
         assert ring.pass_seconds(*how, G, 128, "ulysses", copied=True) == ring.pass_seconds(
             *how, G, 128, "ulysses"
         )
+
+
+def run(T, n, G, box):
+    """A double ring, message by message, where every link and the chip do one thing at a time."""
+    (H, K), C, rounds, steps = (32, 128), T // n, n // box.gpus, box.gpus
+    block = 4 * H * K * C * C / 2 / (0.6 * box.chip.rate("bf16"))
+    bytes_ = {"keys": 4 * C * G * K, "gradients": 8 * C * G * K}
+    free = {box.inside: 0.0, box.outside: 0.0}
+
+    def sent(link, what, ready):
+        free[link] = max(free[link], ready) + bytes_[what] / link.bandwidth
+        return free[link] + link.latency
+
+    now = arrived = 0.0
+    for there in range(rounds):
+        keys, following = arrived, there < rounds - 1
+        arrived = sent(box.outside, "keys", arrived) if following else arrived
+        for step in range(steps):
+            now = max(now, keys) + (block * (1 + 1 / C) if there == step == 0 else block)
+            keys = sent(box.inside, "keys", keys) if step < steps - 1 else keys
+    free = dict.fromkeys(free, now)
+    arrived, own, summed = sent(box.outside, "keys", now), sent(box.inside, "keys", now), now
+    for there in range(1, rounds):
+        keys, passed = arrived, 0.0
+        arrived = sent(box.outside, "keys", arrived) if there < rounds - 1 else arrived
+        for step in range(steps):
+            start = max(now, keys)
+            now = start + 2.5 * block
+            keys = sent(box.inside, "keys", start) if step < steps - 1 else keys
+            passed = sent(box.inside, "gradients", max(now, passed))
+        summed = sent(box.outside, "gradients", max(summed, passed))
+    keys, passed = own, 0.0
+    for step in range(1, steps):
+        start = max(now, keys)
+        now = start + 2.5 * block
+        keys = sent(box.inside, "keys", start) if step < steps - 1 else keys
+        passed = sent(box.inside, "gradients", max(now, passed))
+    return max(now + 2.5 * block * (1 + 1 / C), passed, summed)
+
+
+@pytest.mark.parametrize("box", ["dgx-h100", "dgx-a100"])
+@pytest.mark.parametrize("G", [1, 8, 32])
+@pytest.mark.parametrize("n", [16, 24, 64])
+def test_a_double_ring_takes_as_long_as_its_messages_one_by_one(n, G, box):
+    box = BOXES[box]
+    for C in (128, 512, 1024, 2048, 4096, 8192, 2**15):
+        formula = ring.pass_seconds(n * C, n, box, 32, G, 128, "double")
+        assert 1 <= formula / run(n * C, n, G, box) < (1.08 if C >= 1024 else 1.2), C
+
+
+def test_a_double_ring_is_hidden_from_an_eighth_of_the_plain_rings_tokens_on():
+    n, (H, G, K) = 64, MODEL
+    hidden = {"H": H, "G": G, "causal": True, "share": 0.6}
+    least = ring.least_block(H100.chip, H100.outside, **hidden) / 8 * 1.2  # backward sends more
+    for C, good in ((4 * least, True), (0.7 * least, False)):
+        T = int(C) // 2 * 2 * n
+        first = 4 * (T // n) * G * K * (1 / H100.outside.bandwidth + 1 / H100.inside.bandwidth)
+        first += H100.outside.latency + H100.inside.latency  # backward waits for its first keys
+        alone = ring.computed_seconds(T, n, H100, H, K)
+        taken = ring.pass_seconds(T, n, H100, *MODEL, "double")
+        assert (taken == pytest.approx(alone + first, rel=1e-9)) is good
+    assert taken < ring.pass_seconds(T, n, H100, *MODEL) / 4
+    assert ring.pass_seconds(2**17, 8, H100, *MODEL, "double") is None

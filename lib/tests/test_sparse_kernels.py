@@ -1,11 +1,17 @@
 """Attention along lists of squares against the definition: values, gradients, and the lists."""
 
+import re
 from itertools import product
 
 import pytest
 import torch
 
-from weft.kernels import compile_for, sparse
+from weft.bench import machine_code
+from weft.bench.record import read
+from weft.kernels import sparse
+from weft.kernels.attention import problem
+from weft.kernels.sparse.face import allowed
+from weft.kernels.sparse.launch import along_lists
 from weft.kernels.sparse.lists import Squares, lists, seen_by_layout, seen_by_window
 from weft.plan.sparse import blocks
 from weft.ref import sparse as reference
@@ -73,6 +79,32 @@ def test_half_precision_is_summed_in_fp32():
     torch.testing.assert_close(found.double(), wanted, atol=0.02, rtol=0.02)
 
 
+def test_rows_that_see_nothing_are_zero_and_their_log_sum_is_minus_infinity():
+    q, k, v, _ = drawn(40, 40)
+    layout = torch.ones(1, 4, 4, dtype=torch.bool, device=DEVICE)
+    layout[0, 2] = False
+    x = problem(q, k, v, False, None, None)
+    o, lse = along_lists(x, allowed(x, layout, 12))
+    empty = torch.zeros(40, dtype=torch.bool, device=DEVICE)
+    empty[24:36] = True
+    assert not o[:, empty].any() and o[:, ~empty].all()
+    assert torch.equal(lse == -torch.inf, empty[None, :, None].expand(lse.shape))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda q, k, v: sparse.longformer(q, k, v, -1), "window is -1"),
+        (lambda q, k, v: sparse.longformer(q, k, v, 1, 0), "dilation is 0"),
+        (lambda q, k, v: sparse.longformer(q, k[:, 1:], v[:, 1:], 1), "k has 7 keys, must have"),
+        (lambda q, k, v: sparse.block_sparse(q, k, v, None, 0), "block is 0"),
+    ],
+)
+def test_a_wrong_argument_is_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call(*drawn(8, 8)[:3])
+
+
 # --- the lists ------------------------------------------------------------------------------------
 
 
@@ -129,7 +161,18 @@ def test_a_list_has_full_squares_first_and_the_other_list_is_its_transpose():
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
-def test_compiled_for_gpus_it_multiplies_on_tensor_cores_and_spills_nothing(target):
-    found = {one.name: one for one in compile_for(sparse.longformer, target, only=("forward",))}
-    assert found["forward"].spills == 0
-    assert sum(found["forward"].count(name) for name in ("HMMA", "HGMMA", "UTCHMMA")) > 0
+def test_compiled_for_gpus_it_multiplies_on_tensor_cores_as_the_record_says(target, root):
+    """One pass for each chip, to save time: the record has all of them, and that nothing spills."""
+    kind = {"sm_80": " of a layout", "sm_90": "", "sm_100": " in a window"}[target]
+    name = f"forward for {target} at width 128{kind}"
+    (one,) = machine_code.built("sparse", target, [name])
+    assert one.spills == 0
+    assert sum(one.count(name) for name in ("HMMA", "HGMMA", "UTCHMMA")) > 0
+    # Each loop has the next tiles in flight; none would be if its own turn read where they are.
+    waits = [int(pending) for pending in re.findall(r"cp\.async\.wait_group\s+(\d+)", one.ptx)]
+    loops = 3 if "window" in kind else 2
+    assert sum(pending > 0 for pending in waits) >= loops and waits.count(0) <= loops
+    (listed,) = (x for x in machine_code.sparse(target) if x.name == name)
+    record = read(root / "book/measured/sparse-code.cpu.json")
+    rows = machine_code.differences(record, machine_code.counted(one, listed))
+    assert not rows, "\n" + machine_code.told(rows)

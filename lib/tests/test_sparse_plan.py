@@ -1,9 +1,12 @@
 """Pairs and blocks against a count, one pair after the other."""
 
 from itertools import product
+from random import Random
 
 import pytest
 
+from weft.plan import sparse
+from weft.plan.hardware import CHIPS
 from weft.plan.sparse import blocks, pairs, reach
 
 GRID = list(product((1, 2, 7, 12), (0, 1, 3, 20), (1, 2, 5), (0, 1, 2, 7), (False, True)))
@@ -58,3 +61,98 @@ def test_a_wrong_size_is_named(arguments, said):
         pairs(*arguments)
     with pytest.raises(ValueError, match=said):
         blocks(arguments[0], 4, *arguments[1:])
+
+
+@pytest.mark.parametrize("block", [1, 3, 4, 50])
+def test_blocks_are_counted_without_listing_them(block):
+    for T, window, dilation, globals, causal in GRID:
+        if globals <= T:
+            rest = (window, dilation, globals, causal)
+            count = len(blocks(T, block, *rest))
+            assert sparse.touched(T, block, *rest) == count, (T, rest)
+            computed = count * block**2
+            assert sparse.waste(T, block, *rest) == computed / pairs(T, *rest)
+
+
+def test_a_long_window_wastes_one_block_in_each_row():
+    for keys, block, want in ((128, 128, 2.0), (128, 64, 1.5), (1024, 128, 1.125)):
+        found = sparse.waste(1 << 17, block, keys - 1, causal=True)
+        assert found == pytest.approx(want, rel=0.01)
+        assert found > 1
+
+
+def test_a_window_is_faster_from_the_break_even_on():
+    for block, window, ratio in product((16, 128), (0, 1, 127, 128, 1023), (1, 1.3, 2, 6)):
+        T = sparse.break_even(block, window, ratio)
+        assert T % block == 0
+        assert sparse.time_share(T, block, window, ratio) < 1
+        assert sparse.time_share(T + block, block, window, ratio) < 1
+        if block < T:
+            assert sparse.time_share(T - block, block, window, ratio) >= 1
+    with pytest.raises(ValueError, match=r"ratio is .*, must be at least 1"):
+        sparse.break_even(128, 1023, 0.5)
+
+
+def test_a_narrow_window_waits_for_memory():
+    least = sparse.least_keys(CHIPS["h100"], H=64, G=8)
+    ridge = CHIPS["h100"].rate("bf16") / CHIPS["h100"].bandwidth
+    per_token = [4 * keys * 64 * 64 / (2 * (64 + 64 + 8 + 8) * 64) for keys in (least - 1, least)]
+    assert per_token[0] < ridge <= per_token[1]
+    assert sparse.window_intensity(least, 64, 8) == per_token[1]
+
+
+def test_what_layers_in_turn_keep_is_counted():
+    for T, keys, local, full in product((1, 7, 20), (1, 5, 30), (0, 1, 5), (0, 1, 2)):
+        if not local + full:
+            continue
+        cached = local * min(T, keys) + full * T
+        assert sparse.cache_share(T, keys, local, full) == cached / ((local + full) * T)
+        seen = sum(local * min(t, keys) + full * t for t in range(1, T + 1))
+        most = (local + full) * sum(range(1, T + 1))
+        assert sparse.pair_share(T, keys, local, full) == pytest.approx(seen / most)
+    with pytest.raises(ValueError, match="local and full are 0"):
+        sparse.cache_share(8, 4, 0, 0)
+
+
+def test_influence_spreads_as_paths_do():
+    for layers in ([(2, 1)] * 3, [(1, 1), (1, 2), (1, 4)], [(1, 2)] * 4, [(0, 1)]):
+        found = sparse.spread(layers)
+        paths = [
+            sum(steps) for steps in product(*([i * d for i in range(w + 1)] for w, d in layers))
+        ]
+        assert {at: paths.count(at) / len(paths) for at in paths} == pytest.approx(found)
+        assert max(found) == sum(reach(1, w, d) for w, d in layers)
+    assert set(sparse.spread([(1, 1), (1, 2), (1, 4)])) == set(range(8))
+    assert all(at % 2 == 0 for at in sparse.spread([(3, 2)] * 5))
+
+
+def test_dsa_is_counted_query_by_query():
+    for T in (1, 5, 8, 30):
+        work = sparse.dsa_work(T, chosen=8)
+        assert work.indexer == sum(64 * 128 * t for t in range(1, T + 1))
+        assert work.attention == sum(128 * (576 + 512) * min(t, 8) for t in range(1, T + 1))
+        assert sparse.mla_work(T) == sum(128 * (192 + 128) * t for t in range(1, T + 1))
+    for chosen, rate in product((1, 8, 2048), (1, 2, 3.5)):
+        T = sparse.dsa_crossing(chosen, rate)
+        for length, less in ((T, True), (T - 1, False)):
+            if length:
+                indexer, attention = sparse.dsa_work(length, chosen)
+                assert (indexer / rate + attention < sparse.mla_work(length)) is less
+
+
+def test_neighbours_that_choose_alone_touch_most_keys():
+    dice, keys, chosen, queries, tries = Random(0), 200, 10, 12, 300
+    seen = sum(
+        len(set().union(*(dice.sample(range(keys), chosen) for _ in range(queries))))
+        for _ in range(tries)
+    )
+    assert sparse.union(keys, chosen, queries) == pytest.approx(seen / tries / keys, abs=0.01)
+
+
+def test_nobody_attends_to_more_than_there_is():
+    for method, t in product(sparse.READS, (1, 100, 5000, 1 << 20)):
+        scored, attended = sparse.read(method, t)
+        assert 0 < attended <= t
+        assert 0 <= scored <= t
+    with pytest.raises(ValueError, match="method is 'x'"):
+        sparse.read("x", 8)

@@ -58,6 +58,7 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
         "kernels": "it takes those of `attention`, which return the log-sum-exp",
         "nn": PASSED_IN,
     },
+    "sparse": {"run": "over ranks a window is a ring with little to pass on: `run.ring`"},
     "retention": {
         "run": "over ranks its state travels as any decay's does, in `run.linear`",
         "bench": "its kernels are those of `linear`, and are measured there",

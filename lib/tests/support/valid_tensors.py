@@ -54,7 +54,10 @@ VALUES = {
     "ref.retention.": heads(16) | {"decay": [0.5, 0.75], "initial": some(1, 2, 16, 16)}
     | {"chunk": 3, "H": 2},
     "ref.sparse.": {"window": 2, "dilation": 1, "global_mask": some(1, 4) > 0, "block": 2,
-                    "layout": torch.ones(1, 2, 2, dtype=torch.bool).to(DEVICE)}
+                    "layout": torch.ones(1, 2, 2, dtype=torch.bool).to(DEVICE),
+                    "blocks": 3, "globals": 1, "random": 1, "heads": 2, "seed": 0, "first": 1,
+                    "local": 1, "top": 2, "index_q": some(1, 4, 2, 3), "index_k": some(1, 4, 3),
+                    "weights": some(1, 4, 2)}
     | heads(16) | {f"global_{name}": x for name, x in heads(16).items()},
     "ref.precision.": {"dtype": torch.bfloat16, "x": some(4), "params": lambda: weights()},
     "kernels.attention.": heads(16) | {"target": "sm_90"},

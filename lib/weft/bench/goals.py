@@ -43,6 +43,7 @@ class Goal(NamedTuple):
 
 
 LONG, LINEAR = "causal, T = 16384", "T = 16384"
+WINDOW = "T = 16384, window = 1024"
 EXPERTS = "forward, E128 H2048 I768 k8 T32768"
 RULES = {"gated": "gate", "GLA": "channels", "retention": "retention"}
 RULES |= {"delta": "delta", "gated delta": "gated-delta"}
@@ -61,6 +62,11 @@ GOALS = (
     *(
         Goal(f"scan, {way}", f"griffin-scan-{way}", "8 × 4096 × 2560", 0.90, "copy", unit="B/s")
         for way in ("forward", "backward")
+    ),
+    *(
+        Goal(f"window, {way}", "sparse-window", f"{way}, {WINDOW}", share, over)
+        for way in ("forward", "forward and backward")
+        for over, share in (("flex", 1.00), ("weft, dense", 1 / 1.15))
     ),
     Goal("experts' MLP", "experts-grouped", EXPERTS, 1.10),
     Goal("experts' MLP", "experts-grouped", EXPERTS, 0.90, *CEILINGS),

@@ -24,6 +24,7 @@ from weft.kernels import experts as experts_
 from weft.kernels import griffin as griffin_
 from weft.kernels import hopper as hopper_
 from weft.kernels import precision as precision_
+from weft.kernels import sparse as sparse_
 from weft.kernels.code import Instruction, Loop, plain, source
 from weft.kernels.experts import hopper as experts_hopper
 from weft.kernels.hopper import fp8
@@ -34,6 +35,7 @@ from weft.plan.hopper import Turn, alone, ceiling, clocks
 COMMAND = "weft bench machine_code"
 TARGETS = ("sm_80", "sm_90", "sm_100")
 WIDTHS = (64, 128, 256)
+WINDOW = 1024  # keys that a query sees, itself included
 MATRIX = ("HMMA", "HGMMA", "QGMMA", "UTCHMMA", "UTCQMMA")  # every tensor core's instructions
 EQUAL = "source"  # the column that stays as long as the compiler is given the same
 LESS = ("ceiling", "alone")  # columns where less is worse; in all others more is
@@ -111,6 +113,20 @@ def precision(target: str) -> Iterator[Pass]:
     yield from _named(precision_.passes(target), target)
 
 
+def sparse(target: str) -> Iterator[Pass]:
+    """Attention along lists of squares, the version before them, and dense attention's window."""
+    for width in WIDTHS:
+        kind = f" at width {width}"
+        for listed, of in (
+            (sparse_.passes(target, width=width), ""),
+            (sparse_.passes(target, width=width, layout=True), " of a layout"),
+            (attention_.passes(target, width=width, window=WINDOW), " in a window"),
+        ):
+            listed = [one for one in listed if one.name != "delta"]
+            yield from _named(listed, target, f"{kind}{of}")
+    yield from _named(sparse_.versions.passes(target), target, " at width 128")
+
+
 FACES = {
     "attention": (attention, TARGETS),
     "decode": (decode, TARGETS),
@@ -120,6 +136,7 @@ FACES = {
     "hopper": (hopper, ("sm_90",)),
     "linear": (linear, TARGETS),
     "precision": (precision, TARGETS),
+    "sparse": (sparse, TARGETS),
 }
 
 

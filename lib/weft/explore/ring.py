@@ -31,6 +31,7 @@ def best(
     picture = best_svg(T, n, box, G, merged / 100)
     found = costs(T, n, box, G, merged / 100)
     told = ", ".join(f"{METHODS_SHOWN[way][0]} {cost:.2f}" for way, cost in found.items())
-    missing = [name for way, (name, _) in METHODS_SHOWN.items() if way not in found]
+    able = (*found, "double")  # which needs no heads, only a second box
+    missing = [name for way, (name, _) in METHODS_SHOWN.items() if way not in able]
     no = f" Heads or GPUs do not divide for {' and '.join(missing)}." if missing else ""
     return picture, f"{length(T)} tokens on {n} GPUs, times computing alone: {told}.{no}"

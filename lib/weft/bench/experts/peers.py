@@ -4,7 +4,7 @@ One peer is data parallelism: a loop over all experts on every rank, which needs
 others, and an all-reduce of all experts' gradients. The other is expert parallelism as torch alone
 writes it: its differentiable all-to-all, after one for the counts, and a loop over a rank's
 experts. All are given the same tokens in the same run and take turns; outputs and gradients have
-to be equal first. DeepSpeed's MoE layer is none of them: it asks for CUDA or its own builds.
+to be equal first. DeepSpeed's MoE layer is none of them: the book does not install it.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from weft.run.world import World, launch
 OURS, LOOP, PLAIN = "weft", "torch, loop over all experts", "torch, all_to_all"
 
 
-class StepSizes(NamedTuple):
+class ExpertsStep(NamedTuple):
     """What is run: tokens of a rank, widths, experts, choices, how many ranks, and how often."""
 
     T: int = 512
@@ -39,10 +39,10 @@ class StepSizes(NamedTuple):
     repeats: int = 15
 
 
-FULL = StepSizes()
+FULL = ExpertsStep()
 
 
-def steps(run: BenchRun, sizes: StepSizes = FULL) -> Found:
+def steps(run: BenchRun, sizes: ExpertsStep = FULL) -> Found:
     """Seconds of a step of everybody, and ours over each peer's, round by round."""
     results = []
     for n in run.each(sizes.ranks, "{} ranks"):
@@ -62,7 +62,7 @@ STEP = BenchJob("experts-step", steps)
 Layer = Callable[[Tensor], Tensor]
 
 
-class Contestant(NamedTuple):
+class ExpertsContestant(NamedTuple):
     """A layer, what makes its gradients the mean of all ranks', and its weights."""
 
     layer: Layer
@@ -79,7 +79,7 @@ class Contestant(NamedTuple):
         return y.detach(), [weight.grad for weight in (x, *self.weights)]
 
 
-def _measured(world: World, sizes: StepSizes) -> dict[str, list[float]]:
+def _measured(world: World, sizes: ExpertsStep) -> dict[str, list[float]]:
     torch.manual_seed(0)
     mlp = SwitchMLP(sizes.D, sizes.F, sizes.E, sizes.k)
     torch.manual_seed(1 + world.rank)
@@ -103,13 +103,15 @@ def _measured(world: World, sizes: StepSizes) -> dict[str, list[float]]:
     return AllRanks(world, sizes.warmup, sizes.repeats).samples(calls)
 
 
-def _ours(mlp: SwitchMLP, world: World) -> Contestant:
+def _ours(mlp: SwitchMLP, world: World) -> ExpertsContestant:
     """The layer, and what belongs to it."""
     layer = ExpertParallel(mlp, world)
-    return Contestant(layer, partial(reduce_gradients, layer, world), list(layer.parameters()))
+    return ExpertsContestant(
+        layer, partial(reduce_gradients, layer, world), list(layer.parameters())
+    )
 
 
-def _loop(mlp: SwitchMLP, world: World) -> Contestant:
+def _loop(mlp: SwitchMLP, world: World) -> ExpertsContestant:
     """All experts on every rank, and an all-reduce of all gradients."""
     router, up, down = (nn.Parameter(w.detach().clone()) for w in (mlp.router, mlp.up, mlp.down))
 
@@ -122,7 +124,9 @@ def _loop(mlp: SwitchMLP, world: World) -> Contestant:
             y = y.index_add(0, token, weight[token, choice, None] * made)
         return y
 
-    return Contestant(layer, partial(_averaged, [router, up, down], world), [router, up, down])
+    return ExpertsContestant(
+        layer, partial(_averaged, [router, up, down], world), [router, up, down]
+    )
 
 
 def _averaged(weights: list[nn.Parameter], world: World) -> None:
@@ -134,7 +138,7 @@ def _averaged(weights: list[nn.Parameter], world: World) -> None:
         weight.grad = part.view_as(weight)
 
 
-def _plain(mlp: SwitchMLP, world: World) -> Contestant:
+def _plain(mlp: SwitchMLP, world: World) -> ExpertsContestant:
     """Expert parallelism in torch's own words, for experts that divide."""
     n, group = world.size, world.group()
     router = nn.Parameter(mlp.router.detach().clone())
@@ -163,4 +167,4 @@ def _plain(mlp: SwitchMLP, world: World) -> Contestant:
         for matrix in (up, down):  # the sum over ranks is there
             matrix.grad /= n
 
-    return Contestant(layer, reduce, [router, up, down])
+    return ExpertsContestant(layer, reduce, [router, up, down])

@@ -18,9 +18,10 @@ METHODS_SHOWN = {
     "ulysses": ("all-to-all", svg.TRAVEL),
     "gather": ("gather", svg.WEIGHT_GRADIENT),
     "grid": ("grid", svg.WAITING),
+    "double": ("double ring", svg.INPUT_GRADIENT),
 }
-SHORT = {"ring": "ring", "ulysses": "a2a", "gather": "gather", "grid": "grid"}
-WIDE, LEFT, TOP, HIGH = 350, 26, 44, 32
+SHORT = {"ring": "ring", "ulysses": "a2a", "gather": "gather", "grid": "grid", "double": "double"}
+WIDE, LEFT, TOP, HIGH = 350, 26, 62, 32
 
 
 def costs(T: int, n: int, box: str, G: int, merged: float) -> dict[str, float]:
@@ -29,7 +30,7 @@ def costs(T: int, n: int, box: str, G: int, merged: float) -> dict[str, float]:
     What was received forward is not kept, and comes once more in backward.
 
     >>> {way: f"{cost:.2f}" for way, cost in costs(131072, 16, "dgx-h100", 8, 0.9).items()}
-    {'gather': '1.11', 'ring': '1.12', 'grid': '1.14'}
+    {'gather': '1.11', 'ring': '1.12', 'double': '1.13', 'grid': '1.14'}
     """
     chosen("box", box, BOXES_SHOWN)
     alone = computed_seconds(T, n, BOXES[box], HEADS, WIDTH)
@@ -47,7 +48,7 @@ def best_svg(
     """The fastest way for each length and number of ranks, and its time over computing alone.
 
     One layer's attention of 32 heads of 128, causal, both passes, zigzag where it is not an
-    all-to-all. The chosen cell is framed.
+    all-to-all. The first cell of a run names its way. The chosen cell is framed.
     """
     T, n, G = sizes(T=T, n=n, G=G)
     for name, value, allowed in (("T", T, LENGTHS), ("n", n, RANKS)):
@@ -60,7 +61,8 @@ def best_svg(
         _describe(best, box, G), largest=1.5,
     )  # fmt: skip
     keys = [(name, hue.paint() | OUTLINE) for name, hue in METHODS_SHOWN.values()]
-    svg.legend(figure, keys)
+    svg.legend(figure, keys[:3])
+    svg.legend(figure, keys[3:], y=32)
     figure.words(0, TOP - 8, "GPUs", font_size=11)
     each = (WIDE - LEFT - 2) / len(LENGTHS)
     with figure.group(text_anchor="middle", font_size=11):
@@ -76,7 +78,8 @@ def best_svg(
                 figure.mark("rect", **box_, **hue.paint(0.2), tip=tip)
                 shown = f"{cost:.2f}" if cost < 9.995 else f"{cost:.0f}"
                 over = {"fill": INK, "pointer_events": "none"}
-                figure.words(x + each / 2, y + 13, SHORT[way], **over, font_size=10)
+                if not column or best[LENGTHS[column - 1], r][0] != way:
+                    figure.words(x + each / 2, y + 13, SHORT[way], **over, font_size=9)
                 figure.words(x + each / 2, y + 26, shown, **over)
         floor = TOP + HIGH * len(RANKS)
         for column, at in enumerate(LENGTHS):

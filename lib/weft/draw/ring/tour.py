@@ -4,7 +4,8 @@ from weft.draw.figure import INK, OUTLINE, Figure
 from weft.draw.zero import HUES
 from weft.plan.arguments import whole
 
-WIDE, LEFT, HIGH, GAP, TOP = 350, 46, 40, 14, 44
+WIDE, LEFT, HIGH, GAP, TOP = 350, 46, 40, 14, 34
+APART = 18  # between two columns, where the arrows run
 
 
 def tour_svg(n: int = 3) -> str:
@@ -22,15 +23,15 @@ def tour_svg(n: int = 3) -> str:
     with figure.group(text_anchor="middle", font_weight="bold"):
         for s in range(n + 1):
             name = f"step {s}" if s < n else "home"
-            figure.words(LEFT + (s + 0.5) * step - 4, 18, name)
+            figure.words(LEFT + (s + 0.5) * step - APART / 2, 18, name)
     for r in range(n):
         y = TOP + r * (HIGH + GAP)
         figure.words(0, y + HIGH / 2 + 4, f"rank {r}", font_size=11)
         for s in range(n + 1):
-            _stop(figure, n, r, s, LEFT + s * step, y, step - 12)
+            _stop(figure, n, r, s, LEFT + s * step, y, step - APART)
             if s < n:
-                down = y + HIGH + GAP / 2
-                _hop(figure, LEFT + (s + 1) * step - 12, y + HIGH / 2, down, r == n - 1)
+                below = TOP + (r + 1) % n * (HIGH + GAP)
+                _hop(figure, LEFT + (s + 1) * step - APART, y, below, r == n - 1)
     return str(figure)
 
 
@@ -46,19 +47,20 @@ def _stop(figure, n, rank, step, x, y, wide) -> None:
     figure.mark("rect", x=x, y=y, width=wide, height=HIGH, rx=4, **look, tip=tip)
     label = f"dKV{'₀₁₂₃'[block]}" if home else f"KV{'₀₁₂₃'[block]}"
     figure.words(x + wide / 2, y + 16, label, text_anchor="middle", fill=INK, font_weight="bold")
-    first = x + wide / 2 - 7 * len(visited) + 2
+    apart = min(14, (wide - 2) / n)
+    first = x + wide / 2 - apart / 2 * len(visited)
     for i, stamp in enumerate(visited):
-        box = {"x": first + 14 * i, "y": y + 24, "width": 10, "height": 10}
+        box = {"x": first + apart * i + 1, "y": y + 24, "width": apart - 2, "height": 10}
         figure.mark("rect", **box, **HUES[stamp].paint(), stroke=INK, stroke_width=1)
 
 
-def _hop(figure, x, y, down, back) -> None:
-    """An arrow to the next rank's next step; dashed from the last rank, whose next is the first."""
+def _hop(figure, x, y, into, back) -> None:
+    """An arrow to the next rank's next step; dashed from the last rank up to the first."""
     look = {"fill": "none", "stroke": "currentColor", "stroke_width": 1.25}
-    end = y + 12 if back else down
     dashes = {"stroke_dasharray": "3 2"} if back else {}
-    figure.mark("path", d=f"M{x} {y}H{x + 5}V{end}", **look, **dashes)
-    figure.mark("path", d=f"M{x + 2} {end - 4}L{x + 5} {end}L{x + 8} {end - 4}", **look)
+    turn, end, high = x + (9 if back else 4), x + APART, into + 0.3 * HIGH
+    figure.mark("path", d=f"M{x} {y + 0.7 * HIGH}H{turn}V{high}H{end - 1}", **look, **dashes)
+    figure.mark("path", d=f"M{end - 5} {high - 3}L{end - 1} {high}L{end - 5} {high + 3}", **look)
 
 
 def _describe(n: int) -> str:

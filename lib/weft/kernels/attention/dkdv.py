@@ -25,15 +25,17 @@ from weft.kernels.attention.tile import (
 
 @triton.jit
 def dkdv_kernel(
-    q, k, v, mask, do, lse, delta, dk, dv, T, S, H, R, scale, K: tl.constexpr, V: tl.constexpr,
-    CAUSAL: tl.constexpr, TILE_Q: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
+    q, k, v, mask, window, do, lse, delta, dk, dv, T, S, H, R, scale,
+    K: tl.constexpr, V: tl.constexpr, CAUSAL: tl.constexpr,
+    TILE_Q: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """One tile of dK and of dV.
 
     1. Load a tile of K and of V.
     2. For each of the R query heads that share it, stream the tiles of Q and dO past that see it:
        P = exp(Q K^T - lse), dV += P^T dO, dS = P * (dO V^T - delta), dK += dS^T Q.
-       First the tiles at an EDGE, then those whose rows see all of these keys.
+       First the tiles at an EDGE, then those whose rows see all of these keys; with a window, at
+       last those that these keys begin to leave.
     3. Scale dK, and store both.
     """
     G = H // R
@@ -45,14 +47,22 @@ def dkdv_kernel(
     b_dk = tl.zeros([TILE_K, padded(K)], tl.float32)
     b_dv = tl.zeros([TILE_K, padded(V)], tl.float32)
     begin, full = query_range(first, T, S, mask is not None, CAUSAL, TILE_K, EDGE)
+    right = T
+    if window is not None:
+        full, right, end = window_queries(first, begin, full, T, S, window, TILE_Q, TILE_K, EDGE)
     b_dk, b_dv = dkdv_inner(
-        b_k, b_v, b_dk, b_dv, q, do, lse, delta, mask, i_b, i_g, first, begin, full, T, S, R,
-        scale, K, V, CAUSAL, EDGE, True,
+        b_k, b_v, b_dk, b_dv, q, do, lse, delta, mask, window, i_b, i_g, first, begin, full,
+        T, S, R, scale, K, V, CAUSAL, EDGE, True,
     )  # fmt: skip
     b_dk, b_dv = dkdv_inner(
-        b_k, b_v, b_dk, b_dv, q, do, lse, delta, mask, i_b, i_g, first, full, T, T, S, R,
-        scale, K, V, CAUSAL, TILE_Q, False,
+        b_k, b_v, b_dk, b_dv, q, do, lse, delta, mask, window, i_b, i_g, first, full, right,
+        T, S, R, scale, K, V, CAUSAL, TILE_Q, False,
     )  # fmt: skip
+    if window is not None:
+        b_dk, b_dv = dkdv_inner(
+            b_k, b_v, b_dk, b_dv, q, do, lse, delta, mask, window, i_b, i_g, first, right, end,
+            T, S, R, scale, K, V, CAUSAL, EDGE, True,
+        )  # fmt: skip
     store_tile(head(dv, i_b, i_g), i_k * TILE_K, b_dv, o_k, S, V)
     store_tile(head(dk, i_b, i_g), i_k * TILE_K, b_dk * (scale * LN2), o_k, S, K)
 
@@ -76,9 +86,25 @@ def query_range(
 
 
 @triton.jit
+def window_queries(
+    first, begin, full, T, S, window,
+    TILE_Q: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """For TILE_K keys that queries from `begin` on see: (full, right, end).
+
+    From `full` to `right`, in tiles, queries see all of these keys; from `end` on, none. Where the
+    window is shorter than the tile no query sees all.
+    """
+    end = tl.minimum(tl.maximum(first + TILE_K - 1 - (S - T) + window, begin), T)
+    full = tl.minimum(full, begin + tl.cdiv(end - begin, EDGE) * EDGE)
+    whole = tl.minimum(first - (S - T) + window, T) - full  # queries; below 0 where there are none
+    return full, full + tl.maximum(whole, 0) // TILE_Q * TILE_Q, end
+
+
+@triton.jit
 def dkdv_inner(
-    b_k, b_v, b_dk, b_dv, q, do, lse, delta, mask, i_b, i_g, first, begin, end, T, S, R, scale,
-    K: tl.constexpr, V: tl.constexpr, CAUSAL: tl.constexpr, TILE_Q: tl.constexpr,
+    b_k, b_v, b_dk, b_dv, q, do, lse, delta, mask, window, i_b, i_g, first, begin, end,
+    T, S, R, scale, K: tl.constexpr, V: tl.constexpr, CAUSAL: tl.constexpr, TILE_Q: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
     """Take in the queries from `begin` to `end` of R heads.
@@ -99,7 +125,7 @@ def dkdv_inner(
                 b_s = tl.dot(b_k, tl.trans(b_q), input_precision="ieee") * scale - b_lse[None, :]
                 if EDGE:
                     o_q, o_k = start + o_row[None, :], first + tl.arange(0, b_k.shape[0])[:, None]
-                    m_visible = visible(mask_h, o_q, o_k, T, S, CAUSAL)
+                    m_visible = visible(mask_h, window, o_q, o_k, T, S, CAUSAL)
                     b_s = tl.where(m_visible, b_s, float("-inf"))
                 b_p = tl.exp2(b_s)
                 b_do = load_tile(do_h, start, o_row, T, V, True)

@@ -20,12 +20,13 @@ from weft.kernels.attention.tile import (
     program,
     store_tile,
     visible,
+    window_range,
 )
 
 
 @triton.jit
 def dq_kernel(
-    q, k, v, mask, do, lse, delta, dq, T, S, H, R, scale, K: tl.constexpr, V: tl.constexpr,
+    q, k, v, mask, window, do, lse, delta, dq, T, S, H, R, scale, K: tl.constexpr, V: tl.constexpr,
     CAUSAL: tl.constexpr, TILE_Q: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """One tile of dQ.
@@ -47,14 +48,22 @@ def dq_kernel(
     b_delta = load_rows(head(delta, i_b, i_h), first, o_row, T, 0.0)
     b_dq = tl.zeros([TILE_Q, padded(K)], tl.float32)
     full, end = key_range(first, T, S, mask is not None, CAUSAL, TILE_Q, TILE_K)
-    if full > 0:  # as in the forward pass
+    left = 0
+    if window is not None:  # as in the forward pass
+        begin, left, full = window_range(first, full, T, S, window, TILE_Q, TILE_K)
+        if left > begin:
+            b_dq = dq_inner(
+                b_q, b_do, b_lse, b_delta, b_dq, k, v, mask, window, first, begin, left, T, S,
+                scale, K, V, CAUSAL, EDGE, True,
+            )  # fmt: skip
+    if full > left:
         b_dq = dq_inner(
-            b_q, b_do, b_lse, b_delta, b_dq, k, v, mask, first, 0, full, T, S, scale,
+            b_q, b_do, b_lse, b_delta, b_dq, k, v, mask, window, first, left, full, T, S, scale,
             K, V, CAUSAL, TILE_K, False,
         )  # fmt: skip
     if end > full:
         b_dq = dq_inner(
-            b_q, b_do, b_lse, b_delta, b_dq, k, v, mask, first, full, end, T, S, scale,
+            b_q, b_do, b_lse, b_delta, b_dq, k, v, mask, window, first, full, end, T, S, scale,
             K, V, CAUSAL, EDGE, True,
         )  # fmt: skip
     store_tile(head(dq, i_b, i_h), i_q * TILE_Q, b_dq * (scale * LN2), o_row, T, K)
@@ -62,7 +71,7 @@ def dq_kernel(
 
 @triton.jit
 def dq_inner(
-    b_q, b_do, b_lse, b_delta, b_dq, k, v, mask, first, begin, end, T, S, scale,
+    b_q, b_do, b_lse, b_delta, b_dq, k, v, mask, window, first, begin, end, T, S, scale,
     K: tl.constexpr, V: tl.constexpr, CAUSAL: tl.constexpr, TILE_K: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -73,7 +82,7 @@ def dq_inner(
         b_s = tl.dot(b_q, tl.trans(b_k), input_precision="ieee") * scale - b_lse[:, None]
         if EDGE:
             o_q = first + tl.arange(0, b_q.shape[0])
-            m_visible = visible(mask, o_q[:, None], start + o_k[None, :], T, S, CAUSAL)
+            m_visible = visible(mask, window, o_q[:, None], start + o_k[None, :], T, S, CAUSAL)
             b_s = tl.where(m_visible, b_s, float("-inf"))
         b_v = load_tile(v, start, o_k, S, V, EDGE)
         b_dp = tl.dot(b_do, tl.trans(b_v), input_precision="ieee")

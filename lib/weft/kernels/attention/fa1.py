@@ -113,7 +113,7 @@ def visit(
     b_s = tl.dot(b_q, b_k, input_precision="ieee")
     o_key = tl.arange(0, WARPS)[:, None, None] * SLICE + tl.arange(0, SLICE)[None, None, :]
     o_row = (first + o_q)[None, :, None]
-    m_visible = visible(mask, o_row, start + o_key, T, S, CAUSAL)
+    m_visible = visible(mask, None, o_row, start + o_key, T, S, CAUSAL)
     b_s = tl.where(m_visible, b_s * scale, float("-inf"))
     b_max = tl.max(tl.max(b_s, 2), 0)  # over the warps, through shared memory
     b_base = tl.where(b_max == float("-inf"), 0.0, b_max)

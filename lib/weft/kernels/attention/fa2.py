@@ -21,6 +21,7 @@ from weft.kernels.attention.tile import (
     store_rows,
     store_tile,
     visible,
+    window_range,
 )
 
 
@@ -35,7 +36,7 @@ def forward(x: Problem) -> tuple[Tensor, Tensor]:
 
 @triton.jit
 def forward_kernel(
-    q, k, v, mask, o, lse, T, S, H, R, scale,
+    q, k, v, mask, window, o, lse, T, S, H, R, scale,
     K: tl.constexpr, V: tl.constexpr, CAUSAL: tl.constexpr,
     TILE_Q: tl.constexpr, TILE_K: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -44,6 +45,7 @@ def forward_kernel(
     1. Load a tile of Q, once. Row by row, O = 0, sum = 0, maximum = -inf.
     2. Stream the tiles of K and V past it that all rows see in full: no mask there.
     3. Then those on the diagonal, under a mask or at the end, EDGE keys at a time.
+       With a window, those at its far edge come first, in the same way.
     4. Divide O by the sum, once, and store it with maximum + log sum.
 
     R query heads share one head of k and v. `scale` has log2(e) folded in.
@@ -58,16 +60,24 @@ def forward_kernel(
     b_max = tl.full([TILE_Q], float("-inf"), tl.float32)
     b_sum = tl.zeros([TILE_Q], tl.float32)
     full, end = key_range(first, T, S, mask is not None, CAUSAL, TILE_Q, TILE_K)
+    left = 0
     # A loop that may be empty makes ptxas wait behind each and every wgmma; one
     # that is guarded by a branch does not.
-    if full > 0:
+    if window is not None:
+        begin, left, full = window_range(first, full, T, S, window, TILE_Q, TILE_K)
+        if left > begin:
+            b_o, b_max, b_sum = forward_inner(
+                b_q, b_o, b_max, b_sum, k, v, mask, window, first, begin, left, T, S, scale,
+                K, V, CAUSAL, EDGE, True,
+            )  # fmt: skip
+    if full > left:
         b_o, b_max, b_sum = forward_inner(
-            b_q, b_o, b_max, b_sum, k, v, mask, first, 0, full, T, S, scale,
+            b_q, b_o, b_max, b_sum, k, v, mask, window, first, left, full, T, S, scale,
             K, V, CAUSAL, TILE_K, False,
         )  # fmt: skip
     if end > full:
         b_o, b_max, b_sum = forward_inner(
-            b_q, b_o, b_max, b_sum, k, v, mask, first, full, end, T, S, scale,
+            b_q, b_o, b_max, b_sum, k, v, mask, window, first, full, end, T, S, scale,
             K, V, CAUSAL, EDGE, True,
         )  # fmt: skip
     b_sum = tl.where(b_sum == 0.0, 1.0, b_sum)  # for rows that see nothing: O = 0
@@ -78,7 +88,7 @@ def forward_kernel(
 
 @triton.jit
 def forward_inner(
-    b_q, b_o, b_max, b_sum, k, v, mask, first, begin, end, T, S, scale,
+    b_q, b_o, b_max, b_sum, k, v, mask, window, first, begin, end, T, S, scale,
     K: tl.constexpr, V: tl.constexpr, CAUSAL: tl.constexpr, TILE_K: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -94,7 +104,8 @@ def forward_inner(
         b_s = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
         if EDGE:
             o_row = first + tl.arange(0, b_q.shape[0])[:, None]
-            m_visible = visible(mask, o_row, start + o_k[None, :], T, S, CAUSAL)
+            o_col = start + o_k[None, :]
+            m_visible = visible(mask, window, o_row, o_col, T, S, CAUSAL)
             b_s = tl.where(m_visible, b_s, float("-inf"))
         # Maximum first, then scale: s * scale - max is one instruction (FFMA).
         b_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)

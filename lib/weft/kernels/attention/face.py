@@ -21,12 +21,16 @@ def attention(
     scale: float | None = None,
     mask: Tensor | None = None,
     lse: bool = False,
+    window: int | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(q k^T * scale) v, tile by tile, as weft.ref.attention defines it.
 
+    With a `window` a causal query sees itself and the window - 1 keys before it: the query counts,
+    as in weft.ref.griffin.local_attention; weft.ref.sparse counts the keys beside it. What is read
+    and computed are the tiles in which a pair is seen.
     For fp16, bf16 and fp32 and heads of up to 256; scores, softmax and sums are in fp32.
     """
-    return differentiable(fa2.forward, q, k, v, causal, scale, mask, lse)
+    return differentiable(fa2.forward, q, k, v, causal, scale, mask, lse, window)
 
 
 def passes(target: str, **kind) -> tuple[Pass, ...]:
@@ -35,10 +39,10 @@ def passes(target: str, **kind) -> tuple[Pass, ...]:
 
 
 def differentiable(
-    forward: Forward, q, k, v, causal, scale, mask, lse
+    forward: Forward, q, k, v, causal, scale, mask, lse, window=None
 ) -> Tensor | tuple[Tensor, Tensor]:
     """A version of attention with its own forward pass; the backward pass is the same for all."""
-    o_BTHV, lse_BTH = Attention.apply(q, k, v, mask, causal, scale, forward)
+    o_BTHV, lse_BTH = Attention.apply(q, k, v, mask, causal, scale, forward, window)
     return (o_BTHV, lse_BTH) if lse else o_BTHV
 
 
@@ -46,8 +50,8 @@ class Attention(torch.autograd.Function):
     """A forward pass that keeps q, k, v, o and the log-sum-exp, never a score, and its backward."""
 
     @staticmethod
-    def forward(ctx, q, k, v, mask, causal, scale, forward):
-        x = problem(q, k, v, causal, scale, mask)
+    def forward(ctx, q, k, v, mask, causal, scale, forward, window):
+        x = problem(q, k, v, causal, scale, mask, window)
         o_BTHV, lse_BTH = forward(x)
         ctx.save_for_backward(x.q, x.k, x.v, x.mask, o_BTHV, lse_BTH)
         ctx.problem = x._replace(q=None, k=None, v=None, mask=None)
@@ -64,7 +68,7 @@ class Attention(torch.autograd.Function):
         if torch.is_grad_enabled():  # somebody means to differentiate again
             once = NoSecondDerivative.apply
             grads = [None if one is None else once(one, q, k, v) for one in grads]
-        return *grads, None, None, None, None
+        return *grads, None, None, None, None, None
 
 
 class NoSecondDerivative(torch.autograd.Function):
@@ -90,6 +94,7 @@ def launched(
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     causal: bool = True,
+    **how: int,
 ) -> tuple[Pass, ...]:
     """What a face launches on a chip for 16 heads of 4096 queries and keys, in no memory at all."""
     q, k, v = (
@@ -97,7 +102,7 @@ def launched(
         for _ in range(3)
     )
     with recording(target) as found:
-        o_BTHV = face(q, k, v, causal)
+        o_BTHV = face(q, k, v, causal, **how)
         if backward:
             torch.autograd.grad(o_BTHV, (q, k, v), torch.empty_like(o_BTHV))
     return tuple(found)

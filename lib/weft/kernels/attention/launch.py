@@ -8,8 +8,9 @@ import triton
 from torch import Tensor
 
 from weft.kernels.attention.tile import MaskView, View, padded
-from weft.kernels.attention.tuned import WIDEST, KernelTile, chip, tile
+from weft.kernels.attention.tuned import WIDEST, KernelTile, chip, in_window, tile
 from weft.kernels.code import launch
+from weft.plan.arguments import whole
 from weft.plan.attention import Sizes, check
 
 FAR = 2**22  # elements from a row to the next; then offsets within a tile fit into 32 bits
@@ -28,11 +29,13 @@ class Problem(NamedTuple):
     scale: float
     sizes: Sizes
     target: str
+    window: int | None = None
 
     def tile(self, name: str) -> KernelTile:
         """The tile that is tuned for a pass."""
         width = max(padded(self.sizes.K), padded(self.sizes.V))
-        return tile(self.target, name, self.q.element_size(), width)
+        tuned = tile if self.window is None else in_window
+        return tuned(self.target, name, self.q.element_size(), width)
 
     def programs(self, side: str, tile: KernelTile) -> int:
         """How many tiles there are in all heads: of queries for the side "q", of keys for "k"."""
@@ -49,21 +52,23 @@ class Problem(NamedTuple):
     ) -> None:
         """Start so many programs of a kernel, on these arguments and those that all passes share.
 
-        What the kernel does not ask for is left out.
+        What is given by name goes first; what the kernel does not ask for is left out.
         """
         _, T, S, H, G, K, V = self.sizes
         mask = None if self.mask is None else MaskView(self.mask, *self.mask.stride())
-        arguments |= {
+        arguments = {
             "q": view(self.q), "k": view(self.k), "v": view(self.v), "mask": mask,
-            "T": T, "S": S, "H": H, "R": H // G, "scale": self.scale, "K": K, "V": V,
-            "CAUSAL": self.causal, "TILE_Q": tile.q, "TILE_K": tile.k, "EDGE": tile.edge,
-            "WARPS": tile.warps,
-        }  # fmt: skip
+            "window": self.window, "T": T, "S": S, "H": H, "R": H // G, "scale": self.scale,
+            "K": K, "V": V, "CAUSAL": self.causal, "TILE_Q": tile.q, "TILE_K": tile.k,
+            "EDGE": tile.edge, "WARPS": tile.warps,
+        } | arguments  # fmt: skip
         asked = {name: x for name, x in arguments.items() if name in kernel.arg_names}
         launch(name, kernel, (programs,), **asked, **tile.options())
 
 
-def problem(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, mask) -> Problem:
+def problem(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, mask, window=None
+) -> Problem:
     """Check the arguments of a call, and bring them into the form that kernels take.
 
     A row must lie in one piece: a tensor whose last dim has a stride, or whose rows are more than
@@ -76,12 +81,18 @@ def problem(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, 
     for name, width in (("q", sizes.K), ("v", sizes.V)):
         if width > WIDEST:
             raise ValueError(f"{name} has width {width}, must be at most {WIDEST} for a kernel")
+    if window is not None:
+        window = whole("window", window)
+        if not causal:
+            raise ValueError(f"window is {window}, must be None unless causal is True")
+        window = window if window < sizes.S else None  # nothing is further away
     target = chip(q.device)
     if mask is not None:
         mask = mask.expand(sizes.B, sizes.H, sizes.T, sizes.S).view(torch.uint8)
     scale = sizes.K**-0.5 if scale is None else scale
     q, k, v = (in_rows(x) for x in (q, k, v))
-    return Problem(q, k, v, mask, bool(causal), max(scale * log2(e), TINY), sizes, target)
+    scale = max(scale * log2(e), TINY)
+    return Problem(q, k, v, mask, bool(causal), scale, sizes, target, window)
 
 
 def in_rows(x: Tensor) -> Tensor:

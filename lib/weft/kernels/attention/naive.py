@@ -89,7 +89,7 @@ def softmax_kernel(p, mask, lse, T, S, H, CAUSAL: tl.constexpr, ROW: tl.constexp
     i_q, i_h, i_b = program(T, H, False)
     o_k = tl.arange(0, ROW)
     p_row = row_pointer(head(p, i_b, i_h), i_q) + o_k
-    m_visible = visible(head_mask(mask, i_b, i_h), i_q, o_k, T, S, CAUSAL)
+    m_visible = visible(head_mask(mask, i_b, i_h), None, i_q, o_k, T, S, CAUSAL)
     b_s = tl.load(p_row, mask=m_visible, other=float("-inf")).to(tl.float32) * LOG2E
     b_max = tl.max(b_s, 0)
     b_base = tl.where(b_max == float("-inf"), 0.0, b_max)

@@ -126,14 +126,16 @@ def store_rows(x, first, b, o_row, rows):
 
 
 @triton.jit
-def visible(mask, o_q, o_k, T, S, CAUSAL: tl.constexpr):
-    """Which queries see which keys: inside both lengths, not later, and where the mask is True.
+def visible(mask, window, o_q, o_k, T, S, CAUSAL: tl.constexpr):
+    """Which queries see which keys: inside both lengths, not later, in the window and the mask.
 
     `o_q` and `o_k` have one dim each of length 1, in either order; so has what comes back.
     """
     m_visible = (o_q < T) & (o_k < S)
     if CAUSAL:
         m_visible &= o_k <= o_q + (S - T)
+    if window is not None:
+        m_visible &= o_k > o_q + (S - T) - window
     if mask is not None:
         p_pair = mask.p + o_q.to(tl.int64) * mask.t + o_k.to(tl.int64) * mask.s
         m_visible &= tl.load(p_pair, mask=m_visible, other=0) != 0
@@ -155,3 +157,18 @@ def key_range(
         end = tl.minimum(tl.maximum(first + TILE_Q + S - T, 0), S)
     full = 0 if MASKED else full // TILE_K * TILE_K
     return full, end
+
+
+@triton.jit
+def window_range(first, full, T, S, window, TILE_Q: tl.constexpr, TILE_K: tl.constexpr):
+    """Where the window of TILE_Q queries from `first` on begins: (begin, left, full), in tiles.
+
+    Keys before `begin` are skipped. Those up to `left` only some of the queries see, those from
+    there to `full` all of them; a window so small that no tile is seen whole has none of these.
+    """
+    nearest = tl.maximum(first + S - T - window + 1, 0)  # the first query's first key
+    furthest = tl.maximum(first + TILE_Q + S - T - window, 0)  # and the last one's
+    begin = nearest // TILE_K * TILE_K
+    full = tl.maximum(full, begin)
+    left = tl.minimum(tl.cdiv(furthest, TILE_K) * TILE_K, full)
+    return begin, left, full

@@ -69,6 +69,12 @@ def tile(target: str, name: str, size: int, width: int) -> KernelTile:
     return KernelTile(*TILES[name, size, row][TARGETS.index(target)])
 
 
+def in_window(target: str, name: str, size: int, width: int) -> KernelTile:
+    """The tile of one pass with a window, whose third loop may need more registers."""
+    given = WINDOWED.get((target, name, size, width))
+    return KernelTile(*given) if given else tile(target, name, size, width)
+
+
 TARGETS = "sm_80", "sm_90", "sm_100"  # A100; H100 and H200; B200
 TILES = {  # pass, bytes of an element, up to which padded width: a tile for each target
     ("forward", 2, 64): ((128, 64, 64, 4, 3), (128, 64, 64, 4, 3), (128, 128, 64, 8, 3)),
@@ -99,4 +105,8 @@ TILES = {  # pass, bytes of an element, up to which padded width: a tile for eac
     ("fa1", 4, 128): ((16, 64, 64, 4, 1, 255),) * 3,
     ("fa1", 4, 256): ((16, 32, 32, 2, 1, 255),) * 3,  # spills, and what is larger does not fit
     ("naive", 4, 256): ((32, 32, 32, 8, 2, 255),) * 3,
+}
+WINDOWED = {  # chip, pass, bytes of an element, padded width: where the dense tile would spill
+    ("sm_80", "forward", 2, 64): (128, 64, 64, 8, 3),
+    ("sm_80", "dkdv", 2, 256): (16, 64, 16, 8, 3),
 }

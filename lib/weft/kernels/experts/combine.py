@@ -15,13 +15,17 @@ TILE = 2**13  # numbers of a token's rows that a program holds at once
 
 
 @triton.jit
-def combine_kernel(made, weight, y, k, D, CHOICES: tl.constexpr, TILE_D: tl.constexpr):
-    """A tile of one token's y: its k rows of `made`, weighted and summed in fp32."""
-    i_t, o_d = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE_D + tl.arange(0, TILE_D)
+def combine_kernel(
+    made, weight, y, k, D, CHOICES: tl.constexpr, TILE_D: tl.constexpr
+):  # fmt: skip
+    """A tile of a token's y: its k rows of `made`, weighted and summed in fp32."""
+    i_t = tl.program_id(0).to(tl.int64)
+    o_d = tl.program_id(1) * TILE_D + tl.arange(0, TILE_D)
     o_k = tl.arange(0, CHOICES)
     m_made = (o_k < k)[:, None] & (o_d < D)[None, :]
-    b_weight = tl.load(weight + i_t * k + o_k, mask=o_k < k, other=0.0).to(tl.float32)
-    p_made = made + (i_t * k + o_k)[:, None] * D + o_d[None, :]
+    o_choice = i_t * k + o_k
+    b_weight = tl.load(weight + o_choice, mask=o_k < k, other=0.0).to(tl.float32)
+    p_made = made + o_choice[:, None] * D + o_d[None, :]
     b_made = tl.load(p_made, mask=m_made, other=0.0).to(tl.float32)
     b_y = tl.sum(b_weight[:, None] * b_made, 0)
     tl.store(y + i_t * D + o_d, b_y.to(y.dtype.element_ty), mask=o_d < D)
@@ -29,22 +33,25 @@ def combine_kernel(made, weight, y, k, D, CHOICES: tl.constexpr, TILE_D: tl.cons
 
 @triton.jit
 def spread_kernel(
-    made, weight, dy, dmade, dweight, k, D, CHOICES: tl.constexpr, TILE_D: tl.constexpr
-):
-    """Of one token's k choices: dmade = weight dy, and dweight = <made, dy>, summed in fp32."""
+    made, weight, dy, dmade, dweight, k, D,
+    CHOICES: tl.constexpr, TILE_D: tl.constexpr,
+):  # fmt: skip
+    """Of a token's k choices: dmade = weight dy, dweight = <made, dy> in fp32."""
     i_t, o_k = tl.program_id(0).to(tl.int64), tl.arange(0, CHOICES)
-    b_weight = tl.load(weight + i_t * k + o_k, mask=o_k < k, other=0.0).to(tl.float32)
+    o_choice = i_t * k + o_k
+    b_weight = tl.load(weight + o_choice, mask=o_k < k, other=0.0).to(tl.float32)
     b_dweight = tl.zeros([CHOICES], tl.float32)
     for start in range(0, D, TILE_D):
         o_d = start + tl.arange(0, TILE_D)
         m_made = (o_k < k)[:, None] & (o_d < D)[None, :]
-        o_made = (i_t * k + o_k)[:, None] * D + o_d[None, :]
+        o_made = o_choice[:, None] * D + o_d[None, :]
         b_dy = tl.load(dy + i_t * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
         b_made = tl.load(made + o_made, mask=m_made, other=0.0).to(tl.float32)
         b_dweight += tl.sum(b_made * b_dy[None, :], 1)
         b_dmade = (b_weight[:, None] * b_dy[None, :]).to(dmade.dtype.element_ty)
         tl.store(dmade + o_made, b_dmade, mask=m_made)
-    tl.store(dweight + i_t * k + o_k, b_dweight.to(dweight.dtype.element_ty), mask=o_k < k)
+    b_dweight = b_dweight.to(dweight.dtype.element_ty)
+    tl.store(dweight + o_choice, b_dweight, mask=o_k < k)
 
 
 class WeightedSum(torch.autograd.Function):

@@ -15,9 +15,14 @@ from weft.plan.experts import check_mlp
 
 
 def looped(
-    x: Tensor, expert: Tensor, weight: Tensor, kept: Tensor, up: Tensor, down: Tensor
+    x: Tensor,
+    expert: Tensor,
+    weight: Tensor,
+    kept: Tensor,
+    up: Tensor,
+    down: Tensor,
 ) -> Tensor:
-    """`mlp` as a loop of torch's matmuls over experts, whose sizes the host has to wait for."""
+    """`mlp` as a loop of torch's matmuls, for whose sizes the host has to wait."""
     check_mlp(x, expert, weight, kept, up, down)
     order, sizes = by_expert(expert, kept, len(up))
     counts = sizes.tolist()
@@ -37,31 +42,39 @@ def padded(
     down: Tensor,
     capacity: int | None = None,
 ) -> Tensor:
-    """`mlp` as two batched matmuls of `capacity` rows for every expert, rows of zeros where few.
+    """`mlp` as two batched matmuls of `capacity` rows for each expert, 0 where few.
 
-    An expert takes its first `capacity` choices, and the others add 0. None is as many as the
-    fullest expert has, for which the host waits.
+    An expert takes its first `capacity` choices, and the others add 0. None is as
+    many as the fullest expert has, for which the host waits.
     """
     check_mlp(x, expert, weight, kept, up, down)
     E, (T, k) = len(up), expert.shape
     order, sizes = by_expert(expert, kept, E)
-    C = int(sizes.max()) if capacity is None else min(whole("capacity", capacity, 0), T * k)
+    C = sizes.max().item() if capacity is None else whole("capacity", capacity, 0)
+    C = min(C, T * k)
     first = sizes.cumsum(0) - sizes
     whither = expert.flatten()[order]
     place = torch.arange(T * k, device=x.device) - first[whither]
     fits = kept.flatten()[order] & (place < C)
     slot = torch.where(fits, whither * C + place, E * C)  # the last is thrown away
-    token = torch.full((E * C + 1,), T, device=x.device).index_copy(0, slot, order // k)
-    batch = torch.cat([x, x.new_zeros(1, x.shape[1])])[token[:-1]].unflatten(0, (E, C))
+    token = torch.full((E * C + 1,), T, device=x.device)  # row T of x is 0
+    token = token.index_copy(0, slot, order // k)[:-1]
+    batch = torch.cat([x, x.new_zeros(1, x.shape[1])])[token].unflatten(0, (E, C))
     rows = torch.bmm(torch.bmm(batch, up).relu(), down).flatten(0, 1)
     rows = torch.cat([rows, rows.new_zeros(1, x.shape[1])])
-    return combine(rows[torch.empty_like(slot).index_copy(0, order, slot)], weight, x)
+    slot = torch.empty_like(slot).index_copy(0, order, slot)  # by choice
+    return combine(rows[slot], weight, x)
 
 
 def permuted(
-    x: Tensor, expert: Tensor, weight: Tensor, kept: Tensor, up: Tensor, down: Tensor
+    x: Tensor,
+    expert: Tensor,
+    weight: Tensor,
+    kept: Tensor,
+    up: Tensor,
+    down: Tensor,
 ) -> Tensor:
-    """`mlp` as two grouped matmuls of rows that are copied in the experts' order, and back."""
+    """`mlp` as two grouped matmuls of rows, copied by expert and back."""
     check_mlp(x, expert, weight, kept, up, down)
     kernel_type(x)
     order, sizes = by_expert(expert, kept, len(up))
@@ -71,8 +84,9 @@ def permuted(
 
 
 def combine(made: Tensor, weight: Tensor, x: Tensor) -> Tensor:
-    """The weighted sum over each token's choices of what was made, [tokens k, D], as x's type."""
-    return (made.unflatten(0, (-1, weight.shape[1])) * weight.unsqueeze(-1)).sum(1).to(x.dtype)
+    """The weighted sum over a token's choices of what was made, [tokens k, D]."""
+    made = made.unflatten(0, (-1, weight.shape[1]))
+    return (made * weight.unsqueeze(-1)).sum(1).to(x.dtype)
 
 
 VERSIONS = {"looped": looped, "padded": padded, "permuted": permuted, "fused": mlp}

@@ -16,7 +16,7 @@ from weft.kernels.attention import (
     program,
     store_tile,
 )
-from weft.kernels.sparse.rule import bounds, counts
+from weft.kernels.sparse.rule import bounds, counts, following
 
 
 @triton.jit
@@ -59,8 +59,10 @@ def dq_inner(
     """Take in the squares from `begin` to `end` of the list, TILE_K keys at a time."""
     o_k = tl.arange(0, TILE_K)
     STEPS: tl.constexpr = UNIT // TILE_K
+    square = following(tiles, begin, end)
     for i in range(begin * STEPS, end * STEPS):
-        start = tl.load(tiles + i // STEPS) * UNIT + i % STEPS * TILE_K
+        start = square * UNIT + i % STEPS * TILE_K
+        square = following(tiles, (i + 1) // STEPS, end)
         b_k = load_tile(k, start, o_k, S, K, PARTIAL)
         b_s = tl.dot(b_q, tl.trans(b_k), input_precision="ieee") * scale - b_lse[:, None]
         if PARTIAL:
@@ -120,8 +122,10 @@ def dkdv_inner(
     q, do, lse, delta = rows
     o_row = tl.arange(0, TILE_Q)
     STEPS: tl.constexpr = UNIT // TILE_Q
+    square = following(tiles, begin, end)
     for i in range(begin * STEPS, end * STEPS):
-        start = tl.load(tiles + i // STEPS) * UNIT + i % STEPS * TILE_Q
+        start = square * UNIT + i % STEPS * TILE_Q
+        square = following(tiles, (i + 1) // STEPS, end)
         b_lse = load_rows(lse, start, o_row, T, float("inf")) * LOG2E
         b_q = load_tile(q, start, o_row, T, K, True)
         b_s = tl.dot(b_k, tl.trans(b_q), input_precision="ieee") * scale - b_lse[None, :]

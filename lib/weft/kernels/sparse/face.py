@@ -1,10 +1,13 @@
 """Block-sparse attention, and Longformer's as a mask given to it."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from weft.kernels.attention import attention, problem
+from weft.kernels.attention import Problem, attention, problem
 from weft.kernels.code import Pass, recording
+from weft.kernels.sparse.dilation import by_residue
 from weft.kernels.sparse.launch import Sight, attend
 from weft.kernels.sparse.lists import (
     lists,
@@ -34,11 +37,16 @@ def block_sparse(
     """
     check_layout(q, k, v, layout, block, scale)
     x = problem(q, k, v, causal, scale, None)
+    return attend(x, allowed(x, layout, block))
+
+
+def allowed(x: Problem, layout: Tensor, block: int) -> Sight:
+    """What a layout [H or 1, T / block, S / block] allows: lists of squares, and their mask."""
     size = unit(x.target)
     seen = seen_by_layout(x.sizes.T, x.sizes.S, size, layout, block, x.causal)
     h, r, c = (0 if n == 1 else s for n, s in zip(layout.shape, layout.stride(), strict=True))
     told = LayoutView(layout.view(torch.uint8), h, r, c, block)
-    return attend(x, Sight(lists(seen), size, layout=told))
+    return Sight(lists(seen), size, layout=told)
 
 
 def longformer(
@@ -56,6 +64,7 @@ def longformer(
 ) -> Tensor:
     """A window of keys around each query and global tokens, as weft.ref.sparse defines it.
 
+    A dilated window is a plain one over the tokens of each residue (weft.kernels.sparse.dilation).
     Rows of global tokens see everything: they are gathered, attended to densely and put back. With
     a `global_mask` the host waits for what is in it; without one nothing is waited for. For fp16,
     bf16 and fp32 and heads of up to 256.
@@ -63,6 +72,10 @@ def longformer(
     check_longformer(q, k, v, window, dilation, scale, global_mask, global_q, global_k, global_v)
     x = problem(q, k, v, causal, scale, None)
     T, size, reach = x.sizes.T, unit(x.target), window * dilation
+    if global_mask is None and dilation > 1 and dilation * size <= T:
+        return by_residue(
+            partial(longformer, window=window, causal=causal, scale=scale), dilation, q, k, v
+        )
     if global_mask is None:
         listed = window_lists(T, size, reach, dilation, x.causal, q.device)
         return attend(x, Sight(listed, size, window=WindowView(reach, dilation, None, 0)))
@@ -108,14 +121,23 @@ def launched(
     dtype: torch.dtype = torch.bfloat16,
     width: int = 128,
     window: int = 1023,
+    layout: bool = False,
     only: tuple[str, ...] = (),
 ) -> tuple[Pass, ...]:
-    """Those for a causal window of 4096 tokens in 16 heads, or `only` some, in no memory at all."""
+    """Those for a causal window of 4096 tokens in 16 heads, or for a layout, or `only` some.
+
+    A window needs no memory at all; of a layout the lists are made from what is in it.
+    """
+    device = "cpu" if layout else "meta"
     q, k, v = (
-        torch.empty(2, 4096, 16, width, dtype=dtype, device="meta", requires_grad=True)
+        torch.empty(2, 4096, 16, width, dtype=dtype, device=device, requires_grad=True)
         for _ in range(3)
     )
+    every = torch.ones(1, 32, 32, dtype=torch.bool)
     with recording(target) as found:
-        o = longformer(q, k, v, window, causal=True)
+        if layout:
+            o = block_sparse(q, k, v, every, block=128, causal=True)
+        else:
+            o = longformer(q, k, v, window, causal=True)
         torch.autograd.grad(o, (q, k, v), torch.empty_like(o))
     return tuple(one for one in found if not only or one.name in only)

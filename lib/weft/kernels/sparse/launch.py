@@ -1,5 +1,6 @@
 """From a call to launches: the lists of its squares, and the passes that go along them."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ TILES = {  # chip and widest head of dK and dV, where dense attention's tile wou
     ("sm_90", 256): KernelTile(16, 64, 16, 8, 2),
     ("sm_100", 256): KernelTile(32, 64, 32, 8, 3, 255),
 }
+# Keys at an edge where a layout is read, by 8 warps: each pair of a thread has an address there.
+EDGES = {"sm_80": 32, "sm_90": 32, "sm_100": 16}
 
 
 class Sight(NamedTuple):
@@ -44,11 +47,8 @@ class SparseAttention(torch.autograd.Function):
     """A forward and a backward pass along lists; no score is kept, as in dense attention."""
 
     @staticmethod
-    def forward(ctx, q, k, v, x: Problem, sight: Sight):
-        B, T, _, H, _, _, V = x.sizes
-        tile, o_BTHV, lse_BTH = x.tile("forward"), x.q.new_empty(B, T, H, V), x.per_row()
-        given = sight.given(sight.lists.rows) | {"o": view(o_BTHV), "lse": view(lse_BTH)}
-        x.launch("forward", forward_kernel, x.programs("q", tile), tile, **given)
+    def forward(ctx, q, k, v, x: Problem, sight: Sight, forward: Callable):
+        o_BTHV, lse_BTH = forward(x, sight)
         ctx.save_for_backward(x.q, x.k, x.v, o_BTHV, lse_BTH)
         ctx.problem, ctx.sight = x._replace(q=None, k=None, v=None), sight
         return o_BTHV
@@ -62,7 +62,16 @@ class SparseAttention(torch.autograd.Function):
         if torch.is_grad_enabled():  # somebody means to differentiate again
             once = NoSecondDerivative.apply
             grads = [None if one is None else once(one, q, k, v) for one in grads]
-        return *grads, None, None
+        return *grads, None, None, None
+
+
+def along_lists(x: Problem, sight: Sight) -> tuple[Tensor, Tensor]:
+    """O [B, T, H, V] and the log-sum-exp of its rows [B, T, H], -inf where a row sees nothing."""
+    B, T, _, H, _, _, V = x.sizes
+    tile, o_BTHV, lse_BTH = forward_tile(x, sight), x.q.new_empty(B, T, H, V), x.per_row()
+    given = sight.given(sight.lists.rows) | {"o": view(o_BTHV), "lse": view(lse_BTH)}
+    x.launch("forward", forward_kernel, x.programs("q", tile), tile, **given)
+    return o_BTHV, lse_BTH
 
 
 def gradients(
@@ -85,6 +94,14 @@ def gradients(
     return dq_BTHK, dk_BSGK, dv_BSGV
 
 
+def forward_tile(x: Problem, sight: Sight) -> KernelTile:
+    """Dense attention's, with short edges where a layout is read."""
+    tile = x.tile("forward")
+    if sight.layout is None or x.target not in EDGES:
+        return tile
+    return tile._replace(edge=min(tile.edge, EDGES[x.target] * tile.warps // 8))
+
+
 def dkdv_tile(x: Problem) -> KernelTile:
     """Dense attention's, but where a list needs registers that it does not."""
     width = max(padded(x.sizes.K), padded(x.sizes.V))
@@ -92,6 +109,6 @@ def dkdv_tile(x: Problem) -> KernelTile:
     return TILES.get((x.target, width), x.tile("dkdv")) if half else x.tile("dkdv")
 
 
-def attend(x: Problem, sight: Sight) -> Tensor:
+def attend(x: Problem, sight: Sight, forward: Callable = along_lists) -> Tensor:
     """Attention [B, T, H, V] to what is seen, differentiable in q, k and v."""
-    return SparseAttention.apply(x.q, x.k, x.v, x, sight)
+    return SparseAttention.apply(x.q, x.k, x.v, x, sight, forward)

@@ -42,6 +42,16 @@ def bounds(listed, i_b, i_h, i_row):
 
 
 @triton.jit
+def following(tiles, i, end):
+    """The square that comes next in a list; loops read it a turn ahead.
+
+    Where a tile's address hangs on what its own turn reads, tiles are not loaded ahead of their
+    use: the product waits for each as soon as it is asked for.
+    """
+    return tl.load(tiles + i, mask=i < end, other=0)
+
+
+@triton.jit
 def counts(layout, window, i_b, i_h, o_q, o_k, T, S, CAUSAL: tl.constexpr):
     """Which pairs of a partial square count; `o_q` and `o_k` have one dim each of length 1."""
     m_counts = (o_q < T) & (o_k < S)

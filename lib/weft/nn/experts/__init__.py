@@ -11,6 +11,7 @@ from weft.nn.experts.layer import (
     in_turn,
     mlp,
     scored,
+    weighed,
 )
 from weft.nn.experts.load import (
     load,
@@ -34,4 +35,5 @@ __all__ = [
     "load",
     "mlp",
     "scored",
+    "weighed",
 ]

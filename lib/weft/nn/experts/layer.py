@@ -15,7 +15,7 @@ from weft.plan.experts import capacity, check_mlp
 from weft.ref.experts import Routes, route
 
 Kernel = Callable[..., Tensor]  # with the face of weft.ref.experts.mlp
-SCALE = 0.1  # of initial variances: a tenth of the usual, without which training is unstable
+SCALE = 0.1  # of initial variances: a tenth of the usual, with which training is steadier
 
 
 class Routed(NamedTuple):
@@ -88,14 +88,23 @@ def mlp(
     order = whither.argsort(stable=True)[: len(whither) - dropped]
     token = order // expert.shape[1]
     made = in_turn(x.index_select(0, token), counts, up, down)
-    y = torch.zeros_like(x, dtype=weight.dtype)
-    return y.index_add(0, token, weight.flatten()[order, None] * made).to(x.dtype)
+    return weighed(made, order, weight).to(x.dtype)
 
 
 def in_turn(rows: Tensor, counts: Sequence[int], up: Tensor, down: Tensor) -> Tensor:
     """What experts make of rows [tokens, D] that lie in their order, counts[e] of each."""
     every = zip(rows.split(counts), up, down, strict=True)
     return torch.cat([(mine @ first).relu() @ second for mine, first, second in every])
+
+
+def weighed(made: Tensor, order: Tensor, weight: Tensor) -> Tensor:
+    """For each token [tokens, D] the sum of what its choices made, times their weights.
+
+    Row i of made belongs to choice order[i] of weight [tokens, k], flattened; choices that are in
+    no row add 0. Every choice has a place of its own, so that sums do not depend on an order.
+    """
+    placed = made.new_zeros(weight.numel(), made.shape[1]).index_copy(0, order, made)
+    return (placed.view(*weight.shape, made.shape[1]) * weight.unsqueeze(-1)).sum(1)
 
 
 def scored(x: Tensor, router: Tensor) -> Tensor:

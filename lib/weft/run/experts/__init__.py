@@ -1,12 +1,13 @@
 """Experts over ranks: tokens travel to those that have been chosen, and what they made returns."""
 
-from weft.run.experts.gradients import reduce_gradients
+from weft.run.experts.gradients import gradient_norm, reduce_gradients
 from weft.run.experts.layer import ExpertParallel
 from weft.run.experts.model import parallelize, steer
 from weft.run.experts.whole import load, load_optimizer, whole, whole_optimizer
 
 __all__ = [
     "ExpertParallel",
+    "gradient_norm",
     "load",
     "load_optimizer",
     "parallelize",

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from weft.plan.arguments import chosen, instance
-from weft.run.collectives import Group, all_reduce, group_rank_size
+from weft.run.collectives import Group, group_rank_size
 from weft.run.experts.layer import ExpertParallel
 
 OPS = ("mean", "sum")
@@ -35,8 +36,8 @@ def reduce_gradients(
     """
     instance(nn.Module, module=module)
     chosen("op", op, OPS)
-    _, _, d = group_rank_size(data, "data")
-    copies = 1 if replicas is None else group_rank_size(replicas, "replicas")[2]
+    every, _, d = group_rank_size(data, "data")
+    same, _, copies = (None, 0, 1) if replicas is None else group_rank_size(replicas, "replicas")
     layers = [layer for layer in module.modules() if isinstance(layer, ExpertParallel)]
     for layer in layers:
         if layer.n * copies != d:
@@ -46,23 +47,47 @@ def reduce_gradients(
             )
     owned = {id(weight) for layer in layers for weight in (layer.up, layer.down)}
     trained = [weight for weight in module.parameters() if weight.requires_grad]
-    _sum((weight for weight in trained if id(weight) not in owned), data)
-    if replicas is not None:
-        _sum((weight for weight in trained if id(weight) in owned), replicas)
+    _sum((weight for weight in trained if id(weight) not in owned), every)
+    if same is not None:
+        _sum((weight for weight in trained if id(weight) in owned), same)
     if op == "mean":
         for weight in trained:
             if weight.grad is not None:
                 weight.grad /= d
 
 
-def _sum(weights: Iterable[Tensor], group: Group) -> None:
-    """Sum gradients over a group, in one message around the ring for each dtype; none counts 0."""
+def gradient_norm(module: nn.Module) -> Tensor:
+    """The norm of all gradients that the undivided module would have: what clipping goes by.
+
+    Squares of experts' gradients are summed over the ranks of their group, of which each has
+    others; all other gradients, which `reduce_gradients` has made the same everywhere, count once.
+    torch's clip_grad_norm_ would find another norm on every rank, and so scale what all share
+    differently; with this one, torch.nn.utils.clip_grads_with_norm_ scales it alike.
+    """
+    instance(nn.Module, module=module)
+    layers = [layer for layer in module.modules() if isinstance(layer, ExpertParallel)]
+    owner = {id(weight): layer.group for layer in layers for weight in (layer.up, layer.down)}
+    device = next((weight.device for weight in module.parameters()), None)
+    zero = torch.zeros((), dtype=torch.float64, device=device)
+    squares = {group: zero.clone() for group in (None, *(layer.group for layer in layers))}
+    for weight in module.parameters():
+        if weight.grad is not None:
+            squares[owner.get(id(weight))] += weight.grad.double().square().sum()
+    for group, square in squares.items():
+        if group is not None:
+            dist.all_reduce(square, group=group)
+    return sum(squares.values()).sqrt()
+
+
+def _sum(weights: Iterable[Tensor], group: dist.ProcessGroup) -> None:
+    """Sum gradients over a group, in one message for each dtype; a rank without one has zeros."""
     by_dtype: dict[torch.dtype, list[Tensor]] = {}
     for weight in weights:
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
         by_dtype.setdefault(weight.dtype, []).append(weight.grad)
     for gradients in by_dtype.values():
-        flat = all_reduce(torch.cat([x.flatten() for x in gradients]), group)
+        flat = torch.cat([x.flatten() for x in gradients])
+        dist.all_reduce(flat, group=group)
         for x, part in zip(gradients, flat.split([x.numel() for x in gradients]), strict=True):
             x.copy_(part.view_as(x))

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from weft.nn.experts import Routed, SwitchMLP, in_turn, scored
+from weft.nn.experts import Routed, SwitchMLP, in_turn, scored, weighed
 from weft.plan.arguments import instance
 from weft.plan.experts import capacity
 from weft.plan.tensors import dtype_of, tensor
@@ -82,9 +82,7 @@ class ExpertParallel(nn.Module):
         found = beside() if beside else None
         made = self._made(Arrive.apply(coming, dispatch), by_rank[self.rank])
         made = Arrive.apply(Depart.apply(made, combine), combine)
-        weight = routes.weight.flatten()[order].unsqueeze(-1)
-        y = torch.zeros_like(rows, dtype=weight.dtype).index_add(0, token, weight * made)
-        y = y.to(x.dtype).view_as(x)
+        y = weighed(made, order, routes.weight).to(x.dtype).view_as(x)
         return (y, found) if beside else y
 
     def _routed(self, x: Tensor, beside: object) -> Routes:

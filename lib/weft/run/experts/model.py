@@ -29,7 +29,8 @@ def steer(module: nn.Module, rate: float, replicas: Group | None = None) -> None
 
     Few are fewer than the mean of all ranks' choices: those of the e ranks of a layer, and of the
     `replicas` of its experts. How many too few does not matter. It balances without a gradient
-    that pulls against the loss; 0.001 suits scores between 0 and 1 (DeepSeek-V3, section 2.1.2).
+    that pulls against the loss. What is a small step depends on the scores: DeepSeek-V3's 0.001 is
+    for sigmoids, near 1/2; probabilities are 1/E on average. Wang et al. 2024.
     """
     instance(nn.Module, module=module)
     rate = amount("rate", rate)

@@ -76,6 +76,14 @@ class GroupedItem(NamedTuple):
     turns: gl.tensor
 
 
+class GatheredRows(NamedTuple):
+    """Which rows of x a tile has, and how far apart they lie: 8 x_row8 numbers."""
+
+    p_x: gl.tensor
+    p_gather: gl.tensor
+    x_row8: gl.tensor
+
+
 class GroupedOutput(NamedTuple):
     """Where y goes and by which list, and what is done to it first."""
 
@@ -87,22 +95,24 @@ class GroupedOutput(NamedTuple):
 
 @jit(do_not_specialize=EIGHTHS)
 def matmul(
-    w_desc, x_desc, y_desc, p_x, p_y, p_gather, p_scatter, p_gate, p_tiles, p_ends, most,
-    E, D8, F8, x_row8, RELU: gl.constexpr, TRANSPOSED: gl.constexpr, STAGES: gl.constexpr,
+    w_desc, x_desc, y_desc, p_x, p_y, p_gather, p_scatter, p_gate, p_tiles, p_ends,
+    most, E, D8, F8, x_row8,
+    RELU: gl.constexpr, TRANSPOSED: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """y of each expert's rows: x of them times its matrix.
 
-    Row r is row gather[r] of x and becomes row scatter[r] of y; r itself where there is no such
-    list. RELU cuts off below 0; where there is a gate, y is 0 where that is not above 0.
-    TRANSPOSED matrices lie as [E, F, D]. p_tiles has for each tile of rows its expert, its first
-    row and the end of the expert's, [3, most]; p_ends [E + 1] how many tiles the experts up to
-    each one have, at last all.
+    Row r is row gather[r] of x and becomes row scatter[r] of y; r where there is no
+    such list. RELU cuts off below 0; where there is a gate, y is 0 where that is
+    not above 0. TRANSPOSED matrices lie as [E, F, D]. p_tiles has for each tile of
+    rows its expert, its first row and the end of the expert's, [3, most]; p_ends [E
+    + 1] how many tiles the experts up to each one have, at last all.
     """
     shared = GroupedShared(
         new_ring(x_desc, STAGES, 2), new_ring(w_desc, STAGES, 2), buffer(y_desc, 2)
     )
     out = GroupedOutput(y_desc, p_y, p_scatter, p_gate)
     work = GroupedWork(p_tiles, p_ends, most, E, D8, F8)
+    rows = GatheredRows(p_x, p_gather, x_row8)
     if p_gather is None:
         workers(
             [
@@ -118,7 +128,7 @@ def matmul(
             [
                 (consumer, (out, shared, work, RELU, TRANSPOSED, 0)),
                 (consumer, (out, shared, work, RELU, TRANSPOSED, 1)),
-                (gather_rows, (p_x, p_gather, x_row8, w_desc, shared, work, TRANSPOSED)),
+                (gather_rows, (rows, w_desc, shared, work, TRANSPOSED)),
             ],
             [4, 4],
             [216, 72],
@@ -130,14 +140,14 @@ def matmul(
 
 @jit
 def items(work, COLUMNS: gl.constexpr):
-    """How many tiles this block takes: every one of so many, as many as there are blocks."""
+    """How many tiles this block takes: every n-th, where there are n blocks."""
     tiles = gl.load(work.p_ends + work.E) * gl.cdiv(8 * work.F8, COLUMNS)
     return gl.cdiv(gl.maximum(tiles - gl.program_id(0), 0), gl.num_programs(0))
 
 
 @jit
 def item_of(work, n, COLUMNS: gl.constexpr, DEEP: gl.constexpr):
-    """This block's n-th tile. Those of the same rows are neighbours: they share their x."""
+    """This block's n-th tile. Those of the same rows are neighbours and share x."""
     columns = gl.cdiv(8 * work.F8, COLUMNS)
     i = gl.program_id(0) + n * gl.num_programs(0)
     p_tile = work.p_tiles + i // columns
@@ -178,8 +188,8 @@ def load_boxes(x_desc, w_desc, shared, work, TRANSPOSED: gl.constexpr):
 
 
 @jit
-def gather_rows(p_x, p_gather, x_row8, w_desc, shared, work, TRANSPOSED: gl.constexpr):
-    """The loader where each row has to be looked up: four warps, 16 bytes to a thread."""
+def gather_rows(rows, w_desc, shared, work, TRANSPOSED: gl.constexpr):
+    """The loader of rows that are looked up: four warps, 16 bytes to a thread."""
     x, w, y = shared
     ROWS: gl.constexpr = x.buf.shape[2]
     DEEP: gl.constexpr = x.buf.shape[4]
@@ -191,14 +201,15 @@ def gather_rows(p_x, p_gather, x_row8, w_desc, shared, work, TRANSPOSED: gl.cons
     for n in range(items(work, COLUMNS)):
         item = item_of(work, n, COLUMNS, DEEP)
         m_row = item.begin + o_row < item.end
-        o_from = gl.load(p_gather + (item.begin + o_row), mask=m_row, other=0)
-        o_x = o_from.to(gl.int64)[:, None] * (8 * x_row8) + o_d[None, :]
+        o_from = gl.load(rows.p_gather + (item.begin + o_row), mask=m_row, other=0)
+        o_x = o_from.to(gl.int64)[:, None] * (8 * rows.x_row8) + o_d[None, :]
         for k in range(item.turns):
             load_matrix(w_desc, w, item, k * DEEP, count, TRANSPOSED)
             stage = stage_of(x, count)
             wait(x.empty.index(stage), phase_of(x, count) ^ 1)
             m_x = m_row[:, None] & (o_d < 8 * work.D8 - k * DEEP)[None, :]
-            copy_rows(x.buf.index(stage).reshape([ROWS, DEEP]), p_x + (o_x + k * DEEP), mask=m_x)
+            b_x = x.buf.index(stage).reshape([ROWS, DEEP])
+            copy_rows(b_x, rows.p_x + (o_x + k * DEEP), mask=m_x)
             copy_commit()
             announce(x, count - 1, 1)
             count += 1
@@ -224,7 +235,7 @@ def announce(x, count, LATER: gl.constexpr):
 def consumer(
     out, shared, work, RELU: gl.constexpr, TRANSPOSED: gl.constexpr, W: gl.constexpr
 ):  # fmt: skip
-    """Warpgroup W: its 64 rows of each tile, one product always under way while it waits."""
+    """Warpgroup W: its 64 rows of a tile; one product is under way as it waits."""
     x, w, y = shared
     ROWS: gl.constexpr = y.shape[2]
     DEEP: gl.constexpr = x.buf.shape[4]
@@ -251,7 +262,7 @@ def consumer(
 
 @jit
 def let_go(x, w, count, pred):
-    """This warpgroup is done with the count-th tiles, if there is such a product."""
+    """This warpgroup is done with the count-th tiles, if there are any."""
     stage = stage_of(x, gl.maximum(count, 0))
     arrive(x.empty.index(stage), pred=pred)
     arrive(w.empty.index(stage), pred=pred)
@@ -259,9 +270,9 @@ def let_go(x, w, count, pred):
 
 @jit
 def write(out, y_buf, b_y, item, F8, W: gl.constexpr):
-    """Through shared memory: all 64 rows at once by TMA, or those that there are, one by one.
+    """Through shared memory: 64 rows at once by TMA, or those that there are.
 
-    The copy engine may still read what was stored for the last tile, so that comes first.
+    First comes a wait: the copy engine may still read what the last tile left.
     """
     ROWS: gl.constexpr = b_y.shape[0]
     COLUMNS: gl.constexpr = b_y.shape[1]
@@ -286,8 +297,9 @@ def write(out, y_buf, b_y, item, F8, W: gl.constexpr):
         m_y = m_row[:, None] & (o_f < 8 * F8)[None, :]
         b_out = buf.load(LAYOUT)
         if out.p_gate is not None:
-            p_gate = out.p_gate + (o_row.to(gl.int64)[:, None] * (8 * F8) + o_f[None, :])
-            b_out = gl.where(gl.load(p_gate, mask=m_y, other=0.0) > 0, b_out, 0.0)
+            o_gate = o_row.to(gl.int64)[:, None] * (8 * F8) + o_f[None, :]
+            b_gate = gl.load(out.p_gate + o_gate, mask=m_y, other=0.0)
+            b_out = gl.where(b_gate > 0, b_out, 0.0)
         o_to = o_row
         if out.p_scatter is not None:
             o_to = gl.load(out.p_scatter + o_row, mask=m_row, other=0)
