@@ -276,11 +276,21 @@ def told_merged(case: tuple) -> str:
     return f"merged, {ranks}, {E=}, {k=}, {most=}, {D=}, {F=}"
 
 
+SUMS = {  # hints for gradients that are wrong where y and dx are right
+    "drouter": "the router's gradient is summed over all n ranks and divided by n",
+    **dict.fromkeys(
+        ("dup", "ddown"),
+        "an expert's gradient is a sum over its row already: sum over replicas, divide by all n",
+    ),
+}
+
+
 def check_merged(case, ranks) -> None:
     """Fail with the first rank whose results are not those of one process."""
     for r, measured in enumerate(ranks):
         if measured["wrong"]:
-            raise AssertionError(f"{told_merged(case)}: rank {r}: {measured['wrong']}")
+            name = measured["wrong"].partition("[")[0]
+            raise WrongAnswer(f"{told_merged(case)}: rank {r}: {measured['wrong']}", SUMS.get(name))
 
 
 def check_alive(case, ranks, times: float) -> None:

@@ -119,8 +119,8 @@ def edges(probe, node, model, nodes, batch):
 @pytest.mark.points(
     1,
     read=MEMORY,
-    hint="weights and gradients are divided by e, the optimizer's state of an expert by all d;"
-    " min(m, p) microbatches wait for their backward",
+    hint="a GPU has E / e experts of each layer, whose optimizer's state it shares with d / e - 1"
+    " others; min(m, p) microbatches wait for their backward",
 )
 def test_grid_memory(answers, probe):
     """Grid: whether one fits, any of these, and how many bytes it keeps."""
