@@ -12,7 +12,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 tokens = torch.arange(T, device=device)
 BLOCKS = range(-(-T // BLOCK))
 
-RULES = {  # which key j a query i sees; all are causal
+RULES = {  # which key j a query i sees, one at least; all are causal
     "causal": lambda i, j: j <= i,
     "window": lambda i, j: (j <= i) & (i - j < W),
     "dilated": lambda i, j: (j <= i) & (i - j < 2 * W) & ((i - j) % 2 == 0),
@@ -29,6 +29,8 @@ def lists(sees):
     """The blocks that hold a pair: for each row its columns, and turned."""
     rows, columns = [[] for _ in BLOCKS], [[] for _ in BLOCKS]
     for r in BLOCKS:
+        if not sees(tokens[at(r), None], tokens).any(1).all():
+            raise ValueError(f"a query in row {r} sees no key")  # softmax would be NaN
         for c in BLOCKS:
             mask = sees(tokens[at(r), None], tokens[at(c)])
             if mask.any():

@@ -100,6 +100,25 @@ def test_deepseeks_sizes_are_those_of_the_count():
     assert heads * (key + config.v_head_dim) == sparse.PER_PAIR["dense"]
     latent = config.kv_lora_rank
     assert heads * (2 * latent + config.qk_rope_head_dim) == sparse.PER_PAIR["chosen"]
+    queries = config.q_lora_rank * config.index_n_heads * config.index_head_dim
+    others = config.hidden_size * (config.index_head_dim + config.index_n_heads)
+    assert queries + others == sparse.INDEXER_PER_TOKEN
+
+
+def test_minimax_m3_chooses_blocks_as_the_page_says():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model("minimax_m3_vl").get_text_config()
+    assert config.index_block_size * config.index_topk_blocks == sparse.read("msa", 9999).attended
+    assert config.index_n_heads == config.num_key_value_heads
+
+
+def test_mimos_layers_and_window_are_those_of_the_page():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model("mimo_v2_flash", sliding_window_size=128)
+    assert config.sliding_window == 129
+    kinds = config.layer_types
+    assert (kinds.count("sliding_attention"), kinds.count("full_attention")) == (39, 9)
+    assert config.max_position_embeddings == 131072
 
 
 def test_a_dilated_window_is_a_plain_one_of_residues_as_heads():
