@@ -12,7 +12,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 tokens = torch.arange(T, device=device)
 BLOCKS = range(-(-T // BLOCK))
 
-RULES = {  # which key j a query i sees; all are causal
+RULES = {  # which key j a query i sees, one at least; all are causal
     "causal": lambda i, j: j <= i,
     "window": lambda i, j: (j <= i) & (i - j < W),
     "dilated": lambda i, j: (j <= i) & (i - j < 2 * W) & ((i - j) % 2 == 0),
@@ -29,6 +29,8 @@ def lists(sees):
     """The blocks that hold a pair: for each row its columns, and turned."""
     rows, columns = [[] for _ in BLOCKS], [[] for _ in BLOCKS]
     for r in BLOCKS:
+        if not sees(tokens[at(r), None], tokens).any(1).all():  # softmax: NaN
+            raise ValueError(f"a query in row {r} sees no key")
         for c in BLOCKS:
             mask = sees(tokens[at(r), None], tokens[at(c)])
             if mask.any():
@@ -50,7 +52,8 @@ class BlockSparse(torch.autograd.Function):
         for r, row in enumerate(rows):
             s = [scores(q[:, at(r)], k[:, at(c)], mask) for c, mask in row]
             s = torch.cat(s, -1)
-            o[:, at(r)] = s.softmax(-1) @ torch.cat([v[:, at(c)] for c, _ in row], 1)
+            values = torch.cat([v[:, at(c)] for c, _ in row], 1)
+            o[:, at(r)] = s.softmax(-1) @ values
             lse[:, at(r)] = s.logsumexp(-1, keepdim=True)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.lists = rows, columns
@@ -91,8 +94,10 @@ for name, sees in RULES.items():
     rows, columns = lists(sees)
     o = BlockSparse.apply(*inputs, rows, columns)
     found = [o, *torch.autograd.grad(o, inputs, do)]
-    same = all(torch.allclose(a, b) for a, b in zip(found, expected, strict=True))
+    both = zip(found, expected, strict=True)
+    same = all(torch.allclose(a, b) for a, b in both)
     touched = [one for row in rows for _, one in row]
     full = sum(one is None for one in touched)
     waste = len(touched) * BLOCK**2 / mask.sum().item()
-    print(f"{name:8}{mask.sum():8}{len(touched):8}{full:6}{waste:18.2f}{same!s:>17}")
+    counts = f"{mask.sum():8}{len(touched):8}{full:6}"
+    print(f"{name:8}{counts}{waste:18.2f}{same!s:>17}")

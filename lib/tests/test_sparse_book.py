@@ -14,10 +14,11 @@ from weft.plan import sparse
 @pytest.fixture(scope="module")
 def recipe(root):
     page = (root / "book/sparse.md").read_text(encoding="utf-8")
-    (found,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    assert 10 <= len([line for line in found.splitlines() if line.strip()]) <= 25
+    found = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     names = {}
-    exec(compile(found, "recipe", "exec"), names)
+    for text, least, most in zip(found, (10, 5), (25, 15), strict=True):
+        assert least <= len([line for line in text.splitlines() if line.strip()]) <= most
+        exec(compile(text, "recipe", "exec"), names)
     return names
 
 
@@ -64,6 +65,28 @@ def test_the_recipe_is_attention_in_a_window(recipe):
         recipe["attention"](q.requires_grad_(), k, v, recipe["window_mask"](T, w, "cpu"))
 
 
+def test_the_recipe_measures_time_over_blocks(recipe, monkeypatch):
+    """A kernel that takes 3 ms for a block of the window and 2 ms for a dense one."""
+    T, w = 1000, 200
+    ran, seconds = [], iter((3e-3, 2e-3))
+
+    class Timer:
+        def __init__(self, stmt, globals):
+            exec(stmt, globals)
+            touched = sparse.touched(T, 128, globals["keys"] - 1, causal=True)
+            self.median = next(seconds) * touched
+
+        def blocked_autorange(self):
+            return self
+
+    monkeypatch.setattr(torch, "compile", lambda call: call)
+    monkeypatch.setitem(recipe, "attention", lambda *given: ran.append(given))
+    monkeypatch.setitem(recipe, "Timer", Timer)
+    q, (k, v) = torch.randn(1, 2, T, 16), torch.randn(2, 1, 1, T, 16)
+    assert recipe["rho"](q, k, v, w) == pytest.approx(1.5)
+    assert len(ran) == 4
+
+
 def test_transformers_counts_windows_as_the_page_says():
     """A causal window of w has w keys; Longformer's attention_window of w has w + 1."""
     masking = pytest.importorskip("transformers.masking_utils")
@@ -100,6 +123,25 @@ def test_deepseeks_sizes_are_those_of_the_count():
     assert heads * (key + config.v_head_dim) == sparse.PER_PAIR["dense"]
     latent = config.kv_lora_rank
     assert heads * (2 * latent + config.qk_rope_head_dim) == sparse.PER_PAIR["chosen"]
+    queries = config.q_lora_rank * config.index_n_heads * config.index_head_dim
+    others = config.hidden_size * (config.index_head_dim + config.index_n_heads)
+    assert queries + others == sparse.INDEXER_PER_TOKEN
+
+
+def test_minimax_m3_chooses_blocks_as_the_page_says():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model("minimax_m3_vl").get_text_config()
+    assert config.index_block_size * config.index_topk_blocks == sparse.read("msa", 9999).attended
+    assert config.index_n_heads == config.num_key_value_heads
+
+
+def test_mimos_layers_and_window_are_those_of_the_page():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model("mimo_v2_flash", sliding_window_size=128)
+    assert config.sliding_window == 129
+    kinds = config.layer_types
+    assert (kinds.count("sliding_attention"), kinds.count("full_attention")) == (39, 9)
+    assert config.max_position_embeddings == 131072
 
 
 def test_a_dilated_window_is_a_plain_one_of_residues_as_heads():

@@ -60,7 +60,11 @@ def test_the_lists_are_those_of_the_blocks():
     squares = draw.kinds(24, 4, 9, globals=1)
     counts = [sum(r == i for r, _ in squares) for i in range(6)]
     starts = [sum(counts[:i]) for i in range(7)]
-    assert f"starts {' '.join(map(str, starts))}" in re.sub(r" +", " ", " ".join(text))
+    said = re.sub(r" +", " ", " ".join(text))
+    assert f"starts {' '.join(map(str, starts))}" in said
+    full = [sum(r == i and kind == "full" for (r, _), kind in squares.items()) for i in range(6)]
+    turns = [start + n for start, n in zip(starts, full, strict=False)]
+    assert f"partial from {' '.join(map(str, turns))}" in said
 
 
 def test_the_sliders_say_what_the_plan_says():

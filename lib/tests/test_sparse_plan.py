@@ -132,12 +132,24 @@ def test_dsa_is_counted_query_by_query():
         assert work.indexer == sum(64 * 128 * t for t in range(1, T + 1))
         assert work.attention == sum(128 * (576 + 512) * min(t, 8) for t in range(1, T + 1))
         assert sparse.mla_work(T) == sum(128 * (192 + 128) * t for t in range(1, T + 1))
-    for chosen, rate in product((1, 8, 2048), (1, 2, 3.5)):
-        T = sparse.dsa_crossing(chosen, rate)
+    each = sparse.INDEXER_PER_TOKEN
+    for chosen, rate, own in product((1, 8, 2048), (1, 2, 3.5, 1e9), (0, 7, each)):
+        T = sparse.dsa_crossing(chosen, rate, own)
         for length, less in ((T, True), (T - 1, False)):
             if length:
                 indexer, attention = sparse.dsa_work(length, chosen)
-                assert (indexer / rate + attention < sparse.mla_work(length)) is less
+                work = indexer / rate + attention + own * length
+                assert (work < sparse.mla_work(length)) is less
+
+
+def test_a_step_of_decoding_reads_all_index_keys_and_the_chosen_rows():
+    rows = {"bf16": 576 * 2, "fp8": 512 + 4 * 4 + 64 * 2}
+    assert rows == sparse.ROW_BYTES
+    for T, (row, size) in product((1, 2048, 9000), rows.items()):
+        read = sum(132 for _ in range(T)) + size * min(T, 2048)
+        assert sparse.dsa_saving(T, row) == pytest.approx(T * size / read)
+    with pytest.raises(ValueError, match="row is 'fp4'"):
+        sparse.dsa_saving(1, "fp4")
 
 
 def test_neighbours_that_choose_alone_touch_most_keys():

@@ -25,7 +25,7 @@ def tiles(
 
 
 @explored
-def even(keys: int = 1024, block: int = 128, ratio: int = 200, T: int = 8192) -> tuple[str, str]:
+def even(keys: int = 128, block: int = 128, ratio: int = 200, T: int = 8192) -> tuple[str, str]:
     """A causal window's time over dense attention's, from 512 to 131072 tokens."""
     picture = even_svg(keys, block, ratio)
     window, times = keys - 1, ratio / 100

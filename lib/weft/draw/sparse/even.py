@@ -6,7 +6,7 @@ from weft.plan.sparse import break_even, pairs, time_share
 from weft.plan.units import amount, length
 
 LENGTHS = tuple(1 << i for i in range(9, 18))
-SHARES = tuple(2.0**i for i in range(-8, 4, 2))
+SHARES = tuple(2.0**i for i in range(-10, 4, 2))
 
 
 def even_svg(keys: int = 1024, block: int = 128, ratio: int = 200) -> str:

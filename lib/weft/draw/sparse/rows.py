@@ -16,7 +16,7 @@ def lists_svg() -> str:
     columns = [_ordered({r: k for (r, c), k in squares.items() if c == i}) for i in range(n)]
     deepest = max(map(len, columns))
     figure = Figure.small(
-        WIDE, TOP + n * EACH + 34 + deepest * 17 + 42, "Lists of blocks, by rows and by columns",
+        WIDE, TOP + n * EACH + 34 + deepest * 17 + 59, "Lists of blocks, by rows and by columns",
         _describe(rows, columns), largest=1.3,
     )  # fmt: skip
     svg.legend(figure, [(f"{kind} block", look) for kind, look in LOOKS.items()])
@@ -38,6 +38,11 @@ def lists_svg() -> str:
     figure.words(128, floor, "dK and dV", font_size=11, font_weight="bold")
     starts = [sum(map(len, rows[:i])) for i in range(n + 1)]
     figure.words(0, floor + 20, f"starts  {' '.join(map(str, starts))}", font_size=11)
+    turns = [
+        start + sum(kind == FULL for _, kind in row)
+        for start, row in zip(starts, rows, strict=False)
+    ]
+    figure.words(0, floor + 37, f"partial from  {' '.join(map(str, turns))}", font_size=11)
     return str(figure)
 
 

@@ -3,11 +3,15 @@
 from weft.plan.sparse.accepts import check_layout, check_longformer
 from weft.plan.sparse.choosing import (
     CHOSEN,
+    INDEX_BYTES,
+    INDEXER_PER_TOKEN,
     PER_PAIR,
     READS,
+    ROW_BYTES,
     ChosenWork,
     Read,
     dsa_crossing,
+    dsa_saving,
     dsa_work,
     mla_work,
     read,
@@ -20,8 +24,11 @@ from weft.plan.sparse.tiles import blocks, touched, waste
 
 __all__ = [
     "CHOSEN",
+    "INDEXER_PER_TOKEN",
+    "INDEX_BYTES",
     "PER_PAIR",
     "READS",
+    "ROW_BYTES",
     "ChosenWork",
     "Read",
     "blocks",
@@ -30,6 +37,7 @@ __all__ = [
     "check_layout",
     "check_longformer",
     "dsa_crossing",
+    "dsa_saving",
     "dsa_work",
     "least_keys",
     "mla_work",

@@ -11,17 +11,30 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from weft.plan.arguments import chosen as one_of
-from weft.plan.arguments import number, sizes
+from weft.plan.arguments import number, sizes, whole
 
 HEADS, KEY, VALUE = 128, 192, 128  # of DeepSeek V3.2's MLA, expanded: the dense form
 LATENT, ROTARY = 512, 64  # a cached row; every head's key is all of it, its value the latent part
 INDEXER_HEADS, INDEXER_WIDTH = 64, 128
+QUERY_RANK, HIDDEN = 1536, 7168  # what an index's queries are made from, and its key and weights
 CHOSEN = 2048
 PER_PAIR = MappingProxyType({
     "dense": HEADS * (KEY + VALUE),
     "indexer": INDEXER_HEADS * INDEXER_WIDTH,
     "chosen": HEADS * (2 * LATENT + ROTARY),
 })  # fmt: skip
+# The indexer's own projections. Those of the attention are as many in both forms: what a row is
+# expanded to K and V with, or queries and outputs are brought to the row and back with.
+INDEXER_PER_TOKEN = QUERY_RANK * INDEXER_HEADS * INDEXER_WIDTH + HIDDEN * (
+    INDEXER_WIDTH + INDEXER_HEADS
+)
+# Of a token, in a layer: its row, in fp8 with a scale in fp32 for each 128 of the latent part, and
+# its index key, in fp8 with one scale.
+ROW_BYTES = MappingProxyType({
+    "bf16": 2 * (LATENT + ROTARY),
+    "fp8": LATENT + 4 * LATENT // 128 + 2 * ROTARY,
+})  # fmt: skip
+INDEX_BYTES = INDEXER_WIDTH + 4
 
 
 class ChosenWork(NamedTuple):
@@ -66,26 +79,42 @@ def dsa_work(T: int, chosen: int = CHOSEN) -> ChosenWork:
     return ChosenWork(PER_PAIR["indexer"] * (T * (T + 1) // 2), PER_PAIR["chosen"] * attended)
 
 
-def dsa_crossing(chosen: int = CHOSEN, rate: float = 1.0) -> int:
+def dsa_crossing(chosen: int = CHOSEN, rate: float = 1.0, per_token: int = 0) -> int:
     """The least prompt for which DSA is less work than dense MLA, by multiply-adds.
 
-    `rate` is how many times faster the indexer's are done: 2 where it runs in FP8 at full speed.
+    `rate` is how many times faster the indexer's are done: 2 where it runs in FP8 at full speed,
+    without end, say 1e9, where dense MLA waits for the same choice. `per_token` are those that DSA
+    alone needs for each token.
 
-    >>> dsa_crossing(), dsa_crossing(rate=2)
-    (16315, 14371)
+    >>> dsa_crossing(), dsa_crossing(rate=2), dsa_crossing(per_token=INDEXER_PER_TOKEN)
+    (16315, 14371, 17225)
     """
     rate = number("rate", rate, "at least 1")
     if rate < 1:
         raise ValueError(f"rate is {rate}, must be at least 1")
-    low, high = 1, 64 * sizes(chosen=chosen)[0]
+    per_token = whole("per_token", per_token, 0)
+    low, high = 1, 64 * (sizes(chosen=chosen)[0] + per_token // PER_PAIR["dense"])
     while low < high:  # the difference changes its sign once
         middle = (low + high) // 2
         work = dsa_work(middle, chosen)
-        if work.indexer / rate + work.attention < mla_work(middle):
+        if work.indexer / rate + work.attention + per_token * middle < mla_work(middle):
             high = middle
         else:
             low = middle + 1
     return low
+
+
+def dsa_saving(T: int, row: str = "bf16", chosen: int = CHOSEN) -> float:
+    """How many times less of the cache a step of decoding reads than with dense MLA, in a layer.
+
+    All index keys are read, and the rows of what is chosen; the cache holds all rows and both.
+
+    >>> f"{dsa_saving(131072):.1f} {dsa_saving(131072, 'fp8'):.1f}"
+    '7.7 4.6'
+    """
+    T, chosen = sizes(T=T, chosen=chosen)
+    each = ROW_BYTES[one_of("row", row, ROW_BYTES)]
+    return T * each / (T * INDEX_BYTES + min(T, chosen) * each)
 
 
 def union(keys: int, chosen: int, queries: int) -> float:
@@ -106,6 +135,7 @@ READS: Mapping[str, Callable[[int], Read]] = MappingProxyType({
     "streaming": lambda t: Read(0, min(t, 4 + 1020)),
     "moba": lambda t: Read(ceil(t / 4096), min(t, 12 * 4096)),
     "nsa": lambda t: Read(ceil(t / 16), min(t, ceil(t / 16) + 16 * 64 + 512)),
+    "msa": lambda t: Read(t, min(t, 16 * 128)),
     "dsa": lambda t: Read(t, min(t, CHOSEN)),
 })  # fmt: skip
 

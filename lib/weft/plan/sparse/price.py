@@ -25,7 +25,7 @@ def break_even(block: int, window: int, ratio: float = 1.0) -> int:
 
     A row has m = 1 + ceil(window / block) blocks, n rows m n - m (m - 1) / 2 of them, and dense
     attention n (n + 1) / 2. Equal at n = ratio m - 1/2 + sqrt(ratio (ratio - 1) m^2 + 1/4): where
-    a block takes twice as long, 3.4 windows are needed, not 2.
+    a block takes twice as long, 3.4 m blocks are needed, not 2 m.
 
     >>> [break_even(128, 1023, ratio) // 1024 for ratio in (1, 1.5, 2, 4)]
     [1, 2, 3, 8]
