@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-
 from weft.run.world import launch
 
 EVERY = "Experts", "ShardedExperts"  # the recipe's classes, and how long each may be
