@@ -80,7 +80,7 @@ def balance(x, router):
 
 
 def alone(x, router, up, down):
-    """The same in one process: every expert for every token, then choose."""
+    """The same in one process: all experts for all tokens, then choose."""
     p, expert, _ = route(x, router, len(x))
     made = (x @ up).relu() @ down  # [E, tokens, D]
     token = torch.arange(len(x), device=device)
@@ -114,7 +114,7 @@ say("tokens for each expert, by rank", loads(x, router), each=True)
 say("bytes sent forward", sent, each=True)
 (y.square().sum() / (n * T)).backward()  # this rank's part of the mean
 say("bytes sent in both passes", sent, each=True)
-dist.all_reduce(mine[1].grad)  # the router's: experts have seen all
+dist.all_reduce(mine[1].grad)  # the router's; experts' are summed
 
 expected = alone(*whole)
 (expected.square().sum() / (n * T)).backward()

@@ -5,9 +5,11 @@ from itertools import combinations, product
 from math import comb, exp, log
 
 import pytest
+import torch
 
 from weft.plan.experts import (
     SWITCHES,
+    VERSIONS,
     balance_loss,
     balance_slopes,
     capacity,
@@ -18,6 +20,7 @@ from weft.plan.experts import (
     flops_per_byte,
     least_tokens,
     loads,
+    mlp_cost,
     near_drop_share,
     sent,
     sent_merged,
@@ -100,6 +103,43 @@ def test_states_divide_by_who_holds_them():
     assert flops_per_byte(100, matrices=2) == 100
 
 
+def steps(version, T, D, F, E, k, C):
+    """What each step of a version reads and writes, as tensors without memory."""
+    x, up, down = made((T, D), (E, D, F), (E, F, D))
+    rows = E * C if version == "padded" else T * k
+    hidden, out, choices = made((rows, F), (rows, D), (T * k, D))
+    if version == "fused":  # rows of x are gathered, as often as they are chosen
+        return [(choices, up, hidden), (hidden, down, out), (choices, x)]
+    copy = [(out, out)], [(choices, choices)]
+    between = [(out, up, hidden), (hidden, hidden), (hidden, down, out)]
+    return [*copy[0], *between, *copy[1], (choices, x)]
+
+
+def made(*shapes):
+    return (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_version_moves_what_its_steps_read_and_write(version):
+    T, D, F, E, k, C = 7, 5, 3, 4, 2, 6
+    cost = mlp_cost(version, T, D, F, E, k, C)
+    found = steps(version, T, D, F, E, k, C)
+    assert cost.bytes == sum(one.nbytes for step in found for one in step)
+    assert cost.flops == 2 * cost.rows * D * F * 2
+    assert cost.rows == (24 if version == "padded" else 14)
+    assert (cost.launches, cost.waits) == ((8, True) if version == "looped" else (2, False))
+    assert mlp_cost(version, 0, D, F, E, k).bytes == 2 * 2 * E * D * F
+    assert mlp_cost(version, T, D, F, E, k, C, size=4).bytes == 2 * cost.bytes
+
+
+def test_versions_before_the_last_move_two_copies_and_a_relu_more():
+    fused, permuted, padded = (
+        mlp_cost(one, 8, 5, 3, 4, 2, capacity=4).bytes for one in ("fused", "permuted", "padded")
+    )
+    assert permuted - fused == 2 * (2 * 16 * 5 + 2 * 16 * 5 + 2 * 16 * 3)
+    assert padded == permuted  # 4 * 4 places for 2 * 8 choices
+
+
 def softmax(row):
     total = sum(map(exp, row))
     return [exp(x) / total for x in row]
@@ -149,6 +189,8 @@ def test_a_printed_switch_has_the_counted_parameters(name):
         (lambda: loads(8, 2, skew=-1.0), "skew is -1.0"),
         (lambda: distinct_ranks(8, 2, 3), "e is 3, must divide experts = 8"),
         (lambda: touched(8, 2, k=3), "k is 3, must be at most experts = 2"),
+        (lambda: mlp_cost("sorted", 8, 4, 4, 2), "version is 'sorted'"),
+        (lambda: mlp_cost("fused", 8, 4, 4, 2, k=3), "k is 3, must be at most experts = 2"),
         (lambda: least_tokens(2, 3, 4), "k is 3, must be at most experts = 2"),
         (lambda: balance_loss([[0.5, 0.5], [1.0]]), "probabilities has rows of 2 and 1 experts"),
         (lambda: balance_slopes([[1.5]]), "probabilities has 1.5, must be at most 1"),

@@ -13,7 +13,7 @@ def office_svg() -> str:
     """Three ranks across, four moments down. A colour is a token's home, its digit its expert."""
     n = len(CHOICES)
     figure = Figure.small(
-        WIDE, ROWS[-1] + 26, "Tokens sorted, sent, computed and sent home", _describe(),
+        WIDE, ROWS[-1] + 38, "Tokens sorted, sent, computed and sent home", _describe(),
         largest=1.5,
     )  # fmt: skip
     for r in range(n):
@@ -31,10 +31,13 @@ def office_svg() -> str:
     moments = dict(zip(names, (came, by_expert, there, came), strict=True))
     places = []
     for (name, ranks), y in zip(moments.items(), ROWS, strict=True):
-        figure.words(4, y - (22 if name == names[1] else 6), name, font_size=11)
         spots = {token: (r * CELL + 6 + i * SIDE, y) for r, row in enumerate(ranks)
                  for i, token in enumerate(row)}  # fmt: skip
         places.append(spots)
+        last = max(x for x, _ in spots.values()) + SIDE + 5
+        where = {names[1]: (4, y - 22), names[2]: (last, y + 11), names[3]: (4, y + SIDE + 14)}
+        said = "at experts" if name == names[2] else name  # beside the row, off the lines
+        figure.words(*where.get(name, (4, y - 6)), said, font_size=11)
     for above, below in ((places[1], places[2]), (places[2], places[3])):
         for token, (x, y) in above.items():
             to, down = below[token]
@@ -43,8 +46,9 @@ def office_svg() -> str:
         for token, (x, y) in spots.items():
             _token(figure, token, x, y, f"{name}: token {token[1]} of rank {token[0]}")
     for r, row in enumerate(by_expert):
-        to = [sum(_expert(token) // EXPERTS == s for token in row) for s in range(n)]
-        said = f"counts: {' '.join(map(str, to))}"
+        to = [str(sum(_expert(token) == e for token in row)) for e in range(n * EXPERTS)]
+        parts = ("".join(to[s : s + EXPERTS]) for s in range(0, len(to), EXPERTS))
+        said = f"counts: {' '.join(parts)}"
         figure.words(r * CELL + 4, ROWS[1] - 6, said, font_size=11, font_weight="bold")
     return str(figure)
 
@@ -69,6 +73,6 @@ def _describe() -> str:
     got = [sum(x // EXPERTS == r for row in CHOICES for x in row) for r in range(len(CHOICES))]
     return (
         f"Three ranks with two experts each, in four rows. As they come, {sent}. They are sorted "
-        f"by expert, and each rank tells how many it has for every rank. Lines lead to the "
+        f"by expert, and each rank tells how many it has for every expert. Lines lead to the "
         f"experts' ranks, which get {got[0]}, {got[1]} and {got[2]} tokens, and lead back home."
     )

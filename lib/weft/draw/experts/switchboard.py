@@ -58,7 +58,9 @@ def _panel(figure: Figure, top: float, title: str, volume: str, learns: bool) ->
                     f"{y - 19}", fill="none", **BACK.stroke(2.5))  # fmt: skip
     else:
         figure.words(ROUTER + 40, above + 4, "d(p / p) / dp = 0", font_size=11)
-    figure.words(ROUTER, top + TOP + 3 * (HIGH + 6) + 12, "the switch: no gradient", font_size=11)
+    below = top + TOP + 3 * (HIGH + 6) + 12
+    figure.words(ROUTER, below, "router: p", font_size=11)
+    figure.words(WIRE - 8, below, "the switch: no gradient", font_size=11)
 
 
 def _box(figure: Figure, x, y, wide, word, tip, idle: bool = False) -> None:

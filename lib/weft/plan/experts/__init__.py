@@ -13,9 +13,12 @@ from weft.plan.experts.memory import expert_states
 from weft.plan.experts.published import SWITCHES, SwitchModel
 from weft.plan.experts.rows import least_tokens, touched, wasted_rows
 from weft.plan.experts.traffic import distinct_ranks, flops_per_byte, sent, sent_by, sent_merged
+from weft.plan.experts.versions import VERSIONS, MLPCost, mlp_cost
 
 __all__ = [
     "SWITCHES",
+    "VERSIONS",
+    "MLPCost",
     "SwitchModel",
     "balance_loss",
     "balance_slopes",
@@ -30,6 +33,7 @@ __all__ = [
     "flops_per_byte",
     "least_tokens",
     "loads",
+    "mlp_cost",
     "near_drop_share",
     "sent",
     "sent_by",
