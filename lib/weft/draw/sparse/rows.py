@@ -37,7 +37,7 @@ def lists_svg() -> str:
     figure.words(0, floor, "a program per column:", font_size=11)
     figure.words(128, floor, "dK and dV", font_size=11, font_weight="bold")
     starts = [sum(map(len, rows[:i])) for i in range(n + 1)]
-    figure.words(0, floor + 20, f"starts  {' '.join(map(str, starts))}", font_size=11)
+    figure.words(0, floor + 20, f"rows' starts  {' '.join(map(str, starts))}", font_size=11)
     turns = [
         start + sum(kind == FULL for _, kind in row)
         for start, row in zip(starts, rows, strict=False)
