@@ -102,7 +102,8 @@ def test_the_sliders_say_what_the_plan_says():
     assert "as fast as contiguous" not in said
     assert "1.87 times as fast as contiguous" in explore.balance(layout="zigzag", n=8)
     said = explore.best(T=131072, n=16, box="dgx-h100", G=1, merged=100)
-    assert "do not divide for all-to-all and grid" in said and "ring 1.0" in said
+    assert "do not divide for all-to-all and grid. Copies of kv heads are not counted." in said
+    assert "ring 1.0" in said and "Copies" not in explore.best(n=8)
     for wrong in ({"T": 5}, {"n": 3}, {"box": "x"}, {"G": 5}):
         assert "There is no picture: " in explore.best(**wrong)
     assert "There is no picture: layout is" in explore.balance(layout="x")

@@ -12,6 +12,7 @@ from weft.plan.ring import LAYOUTS, METHODS, PEAKS, TABLE_2, TABLE_3
 from weft.plan.ring.decoding import merge_hops
 from weft.plan.ring.hops import backward_hops, forward_hops, stops
 from weft.plan.ring.visible import Visibility, rectangles
+from weft.plan.shape import SHAPES
 
 H100 = CHIPS["h100"]
 SIZES = [(1, 1), (2, 2), (5, 5), (7, 3), (12, 2), (13, 4), (16, 4), (17, 3), (30, 5)]
@@ -27,7 +28,8 @@ SEES = [
 
 
 @pytest.mark.parametrize(
-    "name", ["alive", "balance", "decoding", "hops", "layouts", "memory", "price", "visible"]
+    "name",
+    ["alive", "balance", "budget", "decoding", "hops", "layouts", "memory", "price", "visible"],
 )
 def test_examples_in_docstrings(name):
     result = doctest.testmod(import_module(f"weft.plan.ring.{name}"))
@@ -273,3 +275,33 @@ WRONG = {
 def test_wrong_arguments_are_named(says):
     with pytest.raises(ValueError, match=says):
         WRONG[says]()
+
+
+@pytest.mark.parametrize("chunk", [None, 2048])
+@pytest.mark.parametrize("n", [1, 2, 8])
+def test_a_budget_counts_each_tensor_of_a_llama_once(n, chunk):
+    D, F, L, H, G, K = 4096, 14336, 32, 32, 8, 128
+    C = 2**17 // n
+    found = ring.budget(SHAPES["llama3-8b"], 2**17, n, 16, chunk=chunk)
+    assert found.kept == C * L * (2 * D + 2 * H * K + 4 * H)
+    masks = 2 * D  # of dropout, which a Llama has none of: counted as the plan counts all layers
+    inside = 2 * (D + H * K + 2 * G * K + 2 * D + 3 * F) + masks  # norm 1, q, k, v, norm 2, MLP
+    assert found.layer == C * (inside + 2 * 3 * F)  # its gradients, more than attention's
+    assert found.loss == C * 2 * 2 * D + 8 * 128256 * min(C, chunk or C)
+    assert found.states == SHAPES["llama3-8b"].params
+    assert found.total == sum(found) - min(found.layer, found.loss)
+
+
+def test_a_budget_says_which_groups_hold_a_sequence():
+    how = SHAPES["llama3-8b"], 2**17
+    fits = {n for n in (1, 2, 4, 8) if ring.budget(*how, n, 16, chunk=2048).total < H100.memory}
+    assert fits == {2, 4, 8}
+    assert ring.budget(*how, 2, 16).total > H100.memory  # logits of all its tokens at once
+    again = ring.budget(*how, 1, 16, chunk=2048, attention_kept=False)
+    assert again.total < H100.memory
+    gathered = ring.budget(*how, 8, 16, "gather", chunk=2048)
+    assert gathered.layer > ring.budget(*how, 8, 16, "ring", chunk=2048).layer
+    with pytest.raises(ValueError, match="devices is 16, must be a multiple of n = 3"):
+        ring.budget(*how, 3, 16)
+    with pytest.raises(ValueError, match="chunk is 0"):
+        ring.budget(*how, 8, 16, chunk=0)

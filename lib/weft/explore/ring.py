@@ -34,4 +34,5 @@ def best(
     able = (*found, "double")  # which needs no heads, only a second box
     missing = [name for way, (name, _) in METHODS_SHOWN.items() if way not in able]
     no = f" Heads or GPUs do not divide for {' and '.join(missing)}." if missing else ""
+    no += " Copies of kv heads are not counted." if "ulysses" not in found else ""
     return picture, f"{length(T)} tokens on {n} GPUs, times computing alone: {told}.{no}"

@@ -2,6 +2,7 @@
 
 from weft.plan.ring.alive import alive
 from weft.plan.ring.balance import efficiency, even_efficiency, longest_path, work
+from weft.plan.ring.budget import Budget, budget
 from weft.plan.ring.decoding import sent_in_decode
 from weft.plan.ring.hops import METHODS, sent, sent_in_grid
 from weft.plan.ring.layouts import LAYOUTS, held, lengths, positions
@@ -17,8 +18,10 @@ __all__ = [
     "TABLE_2",
     "TABLE_3",
     "WAYS",
+    "Budget",
     "alive",
     "best",
+    "budget",
     "computed_seconds",
     "efficiency",
     "even_efficiency",
