@@ -124,6 +124,14 @@ def serve():
     spec = importlib.util.spec_from_file_location("serve", ROOT / "book/serve.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+
+    class Kept(module.Quiet):
+        """Has the browser keep files, as where the book is published; here none changes."""
+
+        def send_header(self, keyword, value):
+            super().send_header(keyword, "max-age=600" if keyword == "Cache-Control" else value)
+
+    module.Quiet = Kept
     running = []
 
     def start(folder):
@@ -223,16 +231,21 @@ class Visits(NamedTuple):
 
 @pytest.fixture(scope="module")
 def visits(site, home, chromium, python):  # noqa: F811
-    """Every page, opened once, looked at in every mode, and its boxes moved."""
+    """Every page, opened once, looked at in every mode, and its boxes moved.
+
+    It is opened in the mode that the last one was left in: every other one in the dark.
+    """
     found = Visits({mode: [] for mode in MODES}, [], [], {})
     page = watched(python.context.new_page())
     page.add_init_script(BORROWS_PYTHON)
+    modes = list(MODES)
     for name in [*pages(site), "search.html", "genindex.html"]:
         page.goto(home + name)
-        for mode in MODES:
+        found.problems[modes[0]].extend(problems(page, name, modes[0]))
+        for mode in modes[1:]:
             turn(page, mode)
             found.problems[mode].extend(problems(page, name, mode))
-        turn(page, "desktop")
+        modes.reverse()
         found.boxes.extend(moved(page))
         found.wrong.extend(page.wrong)
         page.wrong.clear()

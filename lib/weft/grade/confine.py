@@ -17,6 +17,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from weft.process.end import NO_NEW_PRIVILEGES, prctl
@@ -158,8 +159,9 @@ def all_but(unreadable: Iterable[Path]) -> Iterator[Path]:
 
     No links: what they lead to is itself beside them, or is one of these.
     """
-    unreadable = {path.resolve() for path in unreadable}
-    above = {parent for path in unreadable for parent in path.parents}
+    unreadable = _resolved(unreadable)
+    folders = {path.parent for path in unreadable if path != path.parent}
+    above = folders.union(*(folder.parents for folder in folders))
     if not above:
         yield Path("/")
     on_the_way = {str(path) for path in above | unreadable}
@@ -167,6 +169,17 @@ def all_but(unreadable: Iterable[Path]) -> Iterator[Path]:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             beside = (entry for entry in entries if entry.path not in on_the_way)
             yield from (Path(entry.path) for entry in beside if not entry.is_symlink())
+
+
+def _resolved(paths: Iterable[Path]) -> set[Path]:
+    """Where files and folders really are. Most lie in few folders, each of which is asked once."""
+    real = cache(os.path.realpath)
+
+    def place(path: Path) -> str:
+        there = os.path.join(real(path.parent), path.name)
+        return real(path) if path.name == ".." or os.path.islink(there) else there
+
+    return {Path(place(path)) for path in paths}
 
 
 class _Beneath(ctypes.Structure):

@@ -54,6 +54,7 @@ def arguments(tests: Path) -> list[str]:
     given = ["-q", "-c", os.devnull, "--rootdir", str(tests), "--tb=native"]
     given += ["--noconftest", "--import-mode=importlib", "--strict-markers"]
     given += ["-p", "no:cacheprovider"]
+    given += ["--confcutdir", str(tests)]  # or every folder on the way there is listed, and /tmp
     if hypothesis is not None:
         given += ["-p", "_hypothesis_pytestplugin"]
     return [*given, *(str(path) for path in sorted(tests.glob("test_*.py")))]
