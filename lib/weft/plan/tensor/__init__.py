@@ -2,7 +2,7 @@
 
 from weft.plan.tensor.kept import kept
 from weft.plan.tensor.price import OVERLAPS, LayerTime, layer_time, wall
-from weft.plan.tensor.traffic import HALVES, LayerCall, calls, sent, shares
+from weft.plan.tensor.traffic import HALVES, LayerCall, calls, sent, sent_ends, sent_norms, shares
 
 __all__ = [
     "HALVES",
@@ -13,6 +13,8 @@ __all__ = [
     "kept",
     "layer_time",
     "sent",
+    "sent_ends",
+    "sent_norms",
     "shares",
     "wall",
 ]

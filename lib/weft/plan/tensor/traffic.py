@@ -107,6 +107,40 @@ def sent(
     )
 
 
+def sent_ends(shape: ModelShape, microbatch: int, t: int, size: int = 2, wide: int = 4) -> float:
+    """Bytes that one of t ranks sends for the embedding, the scores and their loss, both passes.
+
+    The rows that ranks find of a vocabulary in t parts are summed, and in backward the gradients of
+    what the scores are made from; under sequence parallelism both in halves, of as many bytes. The
+    loss takes three numbers of `wide` bytes for each token, where gathered scores were N of them.
+
+    >>> from weft.plan.shape import SHAPES
+    >>> sent_ends(SHAPES["gpt3-175b"], microbatch=1, t=8) / 2**20
+    168.041015625
+    """
+    instance(ModelShape, shape=shape)
+    t, microbatch, size, wide = sizes(t=t, microbatch=microbatch, size=size, wide=wide)
+    tokens = microbatch * shape.seq
+    return 2 * volume("all_reduce", tokens * shape.width * size, t) + volume(
+        "all_reduce", 3 * tokens * wide, t
+    )
+
+
+def sent_norms(shape: ModelShape, t: int, size: int = 2) -> float:
+    """Bytes that one of t ranks sends in a backward for a layer's norms, if parallel in sequence.
+
+    All ranks have a norm's vectors and put other tokens through it, so that its gradients are sums.
+
+    >>> from weft.plan.shape import SHAPES
+    >>> sent_norms(SHAPES["gpt3-175b"], t=8)
+    172032
+    """
+    instance(ModelShape, shape=shape)
+    t, size = sizes(t=t, size=size)
+    vectors = shape.norm_vectors if shape.norm_vectors is not None else 1 + shape.bias
+    return volume("all_reduce", shape.layer_norms * vectors * shape.width * size, t)
+
+
 def checked_time(T: int, t: int, sequence_parallel: bool) -> None:
     """ValueError where sequence parallelism cannot deal T tokens to t ranks."""
     if sequence_parallel and T % t:
