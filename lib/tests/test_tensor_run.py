@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from weft.meter import traffic
 from weft.nn.transformer import Config, Head, loss, stages
@@ -193,6 +194,39 @@ def single(world):
 
 def test_a_part_of_a_stage_may_be_cut_alone():
     assert max(launch(single, 3, backend="gloo")) < 1e-10
+
+
+def recomputed(world):
+    """Bytes of a block whose forward runs again in backward, without and with cut tokens."""
+    sent_bytes = []
+    for mode in MODES:
+        torch.manual_seed(0)
+        cut = parallelize(stages(EVEN, 1)[0].double()[1], world, *mode)
+        x = torch.randn(2, EVEN.seq, EVEN.width).double().requires_grad_()
+        with traffic() as wire:
+            checkpoint(cut, x, use_reentrant=False).sum().backward()
+        sent_bytes.append(sum(wire.bytes.values()))
+    return sent_bytes
+
+
+def test_recomputing_sends_forward_again():
+    shape = ModelShape(1, EVEN.width, EVEN.heads, EVEN.vocab, EVEN.seq, hidden=EVEN.hidden)
+    layer = sent(shape, 2, 2, recompute="full", size=8)
+    norms = sent_norms(shape, 2, size=8)
+    assert launch(recomputed, 2, backend="gloo") == [[layer, layer + norms, layer + norms]] * 2
+
+
+def on_an_axis(world):
+    """Two copies of a block over two ranks each, with other tokens: how far off each is."""
+    axis = world.grid(d=2, t=2).axis("t")
+    torch.manual_seed(0)
+    block = stages(EVEN, 1)[0].double()[1]
+    x = torch.randn(2, 2, 6, EVEN.width).double()[world.rank // 2]
+    return gap([(parallelize(block, axis, True)(x), block(x))])
+
+
+def test_a_module_may_lie_on_an_axis_of_a_grid():
+    assert max(launch(on_an_axis, 4, backend="gloo")) < 1e-10
 
 
 # --- bad input ------------------------------------------------------------------------------------
