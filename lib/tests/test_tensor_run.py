@@ -13,7 +13,15 @@ from weft.meter import traffic
 from weft.nn.transformer import Config, Head, loss, stages
 from weft.plan.shape import ModelShape
 from weft.plan.tensor import sent, sent_ends, sent_norms, shares
-from weft.run.tensor import ColumnLinear, RowLinear, cross_entropy, load, parallelize, whole
+from weft.run.tensor import (
+    ColumnLinear,
+    RowLinear,
+    cross_entropy,
+    gradient_norm,
+    load,
+    parallelize,
+    whole,
+)
 from weft.run.world import launch
 
 RANKS = 1, 2, 3, 4, 5
@@ -117,6 +125,8 @@ def decoder(world, config, count, sequence_parallel, overlap):
     wanted.backward()
     pairs = [(found, wanted), (x, part(y, world, -1))]
     gradients = {name: w.grad for name, w in alone.named_parameters()}
+    every = [w.grad for w in alone.parameters()]
+    pairs += [(gradient_norm(module), torch.nn.utils.get_total_norm(every))]
     state = whole(module)
     assert state.keys() == alone.state_dict().keys()
     assert all(x.equal(state[name]) for name, x in alone.state_dict().items())

@@ -1,8 +1,9 @@
-"""Whole states of a module that lies over ranks, to keep and to load on any number of them."""
+"""What the unsplit module would have: its states, to keep and to load, and its gradients' norm."""
 
 from collections.abc import Iterator, Mapping
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from weft.plan.arguments import instance
@@ -52,6 +53,27 @@ def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
         parts[name] = given
     for name, x in mine.items():
         x.copy_(parts[name])
+
+
+def gradient_norm(module: nn.Module) -> Tensor:
+    """The norm of all gradients that the unsplit module would have: what clipping goes by.
+
+    Squares of what a rank has a part of are summed over the ranks; what all have counts once.
+    torch's clip_grad_norm_ would find another norm on every rank, and so scale what all share
+    differently; with this one, torch.nn.utils.clip_grads_with_norm_ scales it alike.
+    """
+    instance(nn.Module, module=module)
+    owners = {name: layer.ranks.group for name, (layer, _) in _cuts(module)}
+    device = next((weight.device for weight in module.parameters()), None)
+    zero = torch.zeros((), dtype=torch.float64, device=device)
+    squares = {group: zero.clone() for group in (None, *owners.values())}
+    for name, weight in module.named_parameters():
+        if weight.grad is not None:
+            squares[owners.get(name)] += weight.grad.double().square().sum()
+    for group, square in squares.items():
+        if group is not None:
+            dist.all_reduce(square, group=group)
+    return sum(squares.values()).sqrt()
 
 
 def _cuts(module: nn.Module) -> Iterator[tuple[str, Cut]]:
