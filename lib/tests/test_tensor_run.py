@@ -1,6 +1,8 @@
 """Matrices over ranks: one process's numbers and gradients, the plan's bytes, nothing hangs."""
 
 import re
+from collections import OrderedDict
+from copy import deepcopy
 from itertools import product
 
 import pytest
@@ -232,6 +234,9 @@ def on_an_axis(world):
     torch.manual_seed(0)
     block = stages(EVEN, 1)[0].double()[1]
     x = torch.randn(2, 2, 6, EVEN.width).double()[world.rank // 2]
+    named = nn.Sequential(OrderedDict(first=block, second=deepcopy(block)))
+    cut = parallelize(named, axis, True)
+    assert whole(cut).keys() == named.state_dict().keys()
     return gap([(parallelize(block, axis, True)(x), block(x))])
 
 

@@ -10,6 +10,7 @@ on what each has a part of, heads, hidden columns, and its tokens of the stream,
 the parts are dropped in step. Recomputing has to put both back.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,16 +55,16 @@ def parallelize(
 def _cut(module: nn.Module, ranks: TensorRanks, world: Group) -> nn.Module:
     if isinstance(module, PARTS):
         return _part(module, ranks, world, first=True, last=True)
-    children = [*module]
-    kinds = [isinstance(child, PARTS) for child in children]
-    ends = range(len(children))
-    cut = [
-        _part(child, ranks, world, i == 0, i == len(children) - 1)
-        if all(kinds)
-        else _cut(child, ranks, world)
-        for i, child in zip(ends, children, strict=True)
-    ]
-    return type(module)(*cut) if isinstance(module, nn.Sequential) else nn.ModuleList(cut)
+    children = list(module.children())
+    if all(isinstance(child, PARTS) for child in children):
+        last = len(children) - 1
+        cut = [_part(x, ranks, world, i == 0, i == last) for i, x in enumerate(children)]
+    else:  # of stages, each of which has whole sides
+        cut = [_cut(child, ranks, world) for child in children]
+    if not isinstance(module, nn.Sequential):
+        return nn.ModuleList(cut)
+    names = (name for name, _ in module.named_children())
+    return nn.Sequential(OrderedDict(zip(names, cut, strict=True)))
 
 
 def _part(part: nn.Module, ranks: TensorRanks, world: Group, first: bool, last: bool) -> nn.Module:
