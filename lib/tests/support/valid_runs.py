@@ -6,11 +6,13 @@ import torch
 from torch import nn
 
 from weft.nn.experts import SwitchMLP
+from weft.nn.transformer import Config, stages
 from weft.plan.collectives import ring_all_reduce
 from weft.plan.pipeline import gpipe
 from weft.plan.simulate import simulate
 from weft.run.experts import ExpertParallel
 from weft.run.offload import Memory
+from weft.run.tensor import parallelize
 from weft.run.world import World
 from weft.run.zero import Zero
 
@@ -43,6 +45,11 @@ def told() -> tuple[int, dict]:
 def switch(world: World) -> nn.Module:
     """A layer of experts, anew for each call."""
     return ExpertParallel(SwitchMLP(4, 8, 2), world)
+
+
+def decoder() -> nn.Module:
+    """One stage of the book's decoder."""
+    return stages(Config(layers=1, width=4, heads=2, vocab=8, seq=3), 1)[0]
 
 
 def values(world: World) -> dict:
@@ -82,6 +89,12 @@ def values(world: World) -> dict:
             "optimizer": adam([nn.Parameter(torch.ones(2))]),
             "state": adam([nn.Parameter(torch.ones(2))]).state_dict(),
         },
+        "run.tensor.": {
+            "linear": linear(), "module": lambda: parallelize(decoder(), world),
+            "state": decoder().state_dict(), "scores": torch.ones(1, 3, 8),
+            "targets": torch.zeros(1, 3, dtype=torch.long),
+        },
+        "run.tensor.parallelize.": {"module": decoder()},
         "run.linear.": {name: torch.ones(1, 3, 2, 4) for name in "qkv"},
         "run.ring.": {name: torch.ones(1, 3, 2, 4) for name in "qkvx"},
     }  # fmt: skip

@@ -16,6 +16,7 @@ TRAINERS = {  # `weft run TOPIC` -> the module whose main it calls, and what it 
     "linear": ("weft.run.train.linear", "with linear attention, its sequences over ranks"),
     "ring": ("weft.run.train.ring", "with sequences over ranks: ring attention and its like"),
     "experts": ("weft.run.train.experts", "with experts over ranks, their balance shown"),
+    "tensor": ("weft.run.train.tensor", "with every matrix over ranks, and tokens between them"),
 }
 EXAMPLES = """\
 examples:
@@ -24,7 +25,8 @@ examples:
   weft run offload --budget 48                     states in files
   weft run linear --rule delta                     each process has a part of every sequence
   weft run ring --n 4 --seq 256                    and attention is softmax's
-  weft run experts --e 4 --balance 0               each has experts; routers may collapse"""
+  weft run experts --e 4 --balance 0               each has experts; routers may collapse
+  weft run tensor --t 4 --sequence-parallel        each has a quarter of every matrix"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

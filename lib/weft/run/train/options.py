@@ -46,6 +46,13 @@ examples:
   weft run experts --balance 0 --bias 0.01           balanced by a bias, without a loss
   weft run experts --factor 1                        what finds its expert full is dropped
   weft run experts --e 1                             the same training in one process""",
+    "tensor": """
+examples:
+  weft run tensor --t 4                              each has a quarter of every matrix
+  weft run tensor --t 4 --sequence-parallel          and of the tokens between them
+  weft run tensor --t 4 --overlap                    which travel while matmuls go on
+  weft run tensor --t 3 --heads 4                    what does not divide is cut all the same
+  weft run tensor --t 1                              the same training in one process""",
 }
 
 
@@ -175,6 +182,17 @@ def experts_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def tensor_parser() -> argparse.ArgumentParser:
+    """`weft run tensor`."""
+    about = "Train a decoder whose matrices lie over ranks, and the tokens between them if asked."
+    parser = training_parser("tensor", about, per="step")
+    add_ranks(parser, int(os.environ.get("WORLD_SIZE", 4)), "T", "--t")  # torchrun's
+    add = parser.add_argument
+    add("--sequence-parallel", action="store_true", help="cut norms' tokens too; T must divide")
+    add("--overlap", action="store_true", help="send beside matmuls; it is sequence-parallel")
+    return parser
+
+
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "pipeline": pipeline_parser,
     "zero": zero_parser,
@@ -182,6 +200,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "linear": linear_parser,
     "ring": ring_parser,
     "experts": experts_parser,
+    "tensor": tensor_parser,
 }
 
 

@@ -102,24 +102,26 @@ def learn(
     model: nn.Module,
     part: Callable[[Tensor, Tensor], Tensor],
     also: Callable[[], str] = str,
+    data: World | None = None,
 ) -> tuple[list[float], int]:
     """One rank's steps on its parts of all batches: every step's loss, and bytes sent in the last.
 
     `part(tokens, following)` runs forward and backward on this rank's part of a whole batch, and
     returns what the part adds to the mean loss of all bytes. So gradients are summed over ranks,
     and losses are those of one process. Rank 0 prints them, with what `also` says of the step.
-    Bytes are those that `part` sends.
+    Bytes are those that `part` sends. `data` are the ranks whose parts differ: all, if None.
     """
+    data = data or world
     optimizer = torch.optim.Adam(model.parameters(), lr=training.rate)
     losses, seconds = [], []
     for step, batch in enumerate(training.batches(text)):
         start = time.perf_counter()
         with traffic() as wire:
             mine = part(*(tokens.to(world.device) for tokens in batch))
-        reduce_gradients(model, world, op="sum")
+        reduce_gradients(model, data, op="sum")
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(all_reduce(mine.detach().double(), world).item())
+        losses.append(all_reduce(mine.detach().double(), data).item())
         seconds.append(time.perf_counter() - start)
         if world.rank == 0:
             training.report(step, losses[-1], also())

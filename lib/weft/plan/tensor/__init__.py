@@ -1,0 +1,20 @@
+"""Tensor and sequence parallelism: what a layer sends, keeps, and waits for."""
+
+from weft.plan.tensor.kept import kept
+from weft.plan.tensor.price import OVERLAPS, LayerTime, layer_time, wall
+from weft.plan.tensor.traffic import HALVES, LayerCall, calls, sent, sent_ends, sent_norms, shares
+
+__all__ = [
+    "HALVES",
+    "OVERLAPS",
+    "LayerCall",
+    "LayerTime",
+    "calls",
+    "kept",
+    "layer_time",
+    "sent",
+    "sent_ends",
+    "sent_norms",
+    "shares",
+    "wall",
+]
