@@ -25,7 +25,6 @@ LACKS = {
             "pipeline",
             "ring",
             "roofline",
-            "sparse",
             "zero",
         ],
         COPIES,

@@ -14,12 +14,16 @@ class TestSparse(Exercises):
     secrets = ("bisect_right(marked", "reversed(layers)")
 
     def test_the_examples_in_the_docstrings_are_computed_ones(self):
-        answers, visible, probe = (self.load(name) for name in ("answers", "test_sparse", "probe"))
+        answers, visible, probe, hidden = (
+            self.load(name) for name in ("answers", "test_sparse", "probe", "test_sparse_hidden")
+        )
         assert f"tally(12, 3, [5], 4, 2) is {probe.counted((12, 3, [5], 4, 2))}" in self.told(
             "tally"
         )
         case = 12, [[(2, 0, 2)], [(1, 0, 1), (1, 1, 4)]], 9
-        assert f"heard({', '.join(map(str, case))}) is {probe.heard(case)}" in self.told("heard")
+        assert f"heard({', '.join(map(str, case))}) is {hidden.heard(case)}" in self.told("heard")
+        for *case, right in (*visible.ONE_HEAD, *visible.HEADS):
+            assert hidden.heard(tuple(case)) == right
         model, room, rate, chats, prompt, seconds = visible.REAL[0]
         p, w, kept, took = answers.hybrid(model, room, rate, chats, prompt, seconds)
         told = self.told("hybrid")

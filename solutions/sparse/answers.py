@@ -25,13 +25,13 @@ def tally(T: int, w: int, marked: list[int], rows: int, columns: int) -> tuple[i
     """The pairs of a causal window with global tokens anywhere, and the tiles that hold one.
 
     Of T tokens, query i sees key j, j at most i, if it is one of the last w, so i - j < w, or if
-    one of the two is global. `marked` has the positions of the global tokens, ascending. A tile has
-    `rows` queries and `columns` keys: tile (r, c) those from r * rows and from c * columns on, up
-    to T.
+    one of the two is global; w is at least 1. `marked` has the positions of the global tokens,
+    ascending. A tile has `rows` queries and `columns` keys: tile (r, c) those from r * rows and
+    from c * columns on, up to T.
 
     Return (pairs that are seen, tiles in which at least one is), whole numbers, exactly. T may be
     10**9: neither pairs nor tiles nor tokens can be gone through one by one. Rows of tiles can,
-    there are at most 100,000, and at most 1,000 global tokens.
+    there are at most 100,000, and global tokens, at most 1,000, but not all of these for each row.
 
     tally(12, 3, [5], 4, 2) is (40, 10).
     """
@@ -55,10 +55,11 @@ def tally(T: int, w: int, marked: list[int], rows: int, columns: int) -> tuple[i
 def heard(T: int, layers: list[list[tuple[int, int, int]]], token: int) -> list[int]:
     """The tokens on which one token's output may depend after all layers, ascending.
 
-    layers has the layers from the input's on, each a list of heads (left, right, dilation). In such
-    a head the query at i sees itself, and as far as they are among the T tokens `left` keys before
-    it and `right` after it: i - dilation, i - 2 dilation, … and i + dilation, …. What a layer gives
-    at a token depends on what the layer below gave at all tokens that one of its heads sees there.
+    layers has the layers from the input's on, each a list of one or more heads, (left, right,
+    dilation), with a dilation of at least 1. In such a head the query at i sees itself, and as far
+    as they are among the T tokens `left` keys before it and `right` after it: i - dilation,
+    i - 2 dilation, … and i + dilation, …. What a layer gives at a token depends on what the layer
+    below gave at all tokens that one of its heads sees there.
 
     heard(12, [[(2, 0, 2)], [(1, 0, 1), (1, 1, 4)]], 9) is [1, 3, 4, 5, 6, 7, 8, 9]: the last layer
     sees 5, 8 and 9 (13 is none of the tokens), and the first goes back from each of them.
@@ -138,8 +139,9 @@ def attend(q, score, cache, top: int, block: int):
 
     score [T, G, N], N = ceil(T / block), says what each block is worth to a query in the heads of
     one kv head, -inf that it must not be chosen. Of the blocks that begin not after it a query
-    chooses the `top` with the highest scores, and all if there are fewer. No two of its scores are
-    equal, but for -inf. What scores of later blocks are has nothing to do with it.
+    chooses the `top`, at least 1, with the highest scores, and all if there are fewer. No two of
+    its scores are equal, but for -inf; others are finite, of any size. What scores of later blocks
+    are has nothing to do with it. q and score stay as they are.
 
     A query then sees the keys of its own and of earlier positions in the blocks that it has chosen,
     with scores q k / sqrt(K). lse are the log-sum-exps. Who has chosen nothing has 0, and -inf. All
@@ -197,8 +199,9 @@ def columns(
 
     Load everything once: a program its part of k and v and of the lists, and of the queries in its
     list, q, do, lse and delta in the heads that are its own. Those of a query from before the block
-    need not be loaded. Store dk and dv once. Touch no memory beyond the tensors' ends. The grader
-    adds triton.jit.
+    need not be loaded. Store dk and dv once. Touch no memory beyond the tensors' ends. Use plain
+    pointers, and no block pointers or tensor descriptors, which the grader cannot count. Scores may
+    be hundreds. The grader adds triton.jit.
     """
     # BEGIN SOLUTION
     c, g = tl.program_id(0), tl.program_id(1)

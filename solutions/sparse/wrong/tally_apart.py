@@ -1,6 +1,6 @@
-"""Counts what two global tokens see of each other twice."""
+"""Takes a global token for near that is as far away as the window is long."""
 
-KIND = "wrong formula"
+KIND = "off by one"
 FAILS = [
     "test_tally_pairs",
     "test_tally_tiles",
@@ -13,7 +13,7 @@ def tally(T: int, w: int, marked: list[int], rows: int, columns: int) -> tuple[i
     near = min(w, T)
     pairs = T * near - near * (near - 1) // 2
     for i in marked:
-        pairs += max(0, T - i - w) + max(0, i + 1 - w)
+        pairs += max(0, T - i - w) + max(0, i + 1 - w) - bisect_left(marked, i - w)
     held = sorted({i // columns for i in marked})
     tiles = 0
     for first in range(0, T, rows):
