@@ -55,13 +55,14 @@ def test_drops_any(answers, probe, E, k, lengths, percent, seed):
     gpus=st.sampled_from([1, 2, 4, 8]),
     nodes=st.sampled_from([1, 2, 4, 16]),
     rate=st.sampled_from([1e4, 1e6, 1e8]),
+    inside=st.sampled_from([1.2e3, 1e4]),
     steps=st.integers(1, 100),
     roomy=st.floats(0, 1),
 )
-def test_grid_any(answers, probe, gpus, nodes, rate, steps, roomy, k, experts, **model):
+def test_grid_any(answers, probe, gpus, nodes, rate, inside, steps, roomy, k, experts, **model):
     """Grid: any model on any nodes."""
     model |= {"experts": experts, "k": min(k, experts)}
-    node = {"gpus": gpus, "memory": 1e12, "rate": rate, "inside": 1e4, "outside": 1e3}
+    node = {"gpus": gpus, "memory": 1e12, "rate": rate, "inside": inside, "outside": 1e3}
     batch = model["tokens"] * steps
     every = sorted(one[3] for one in probe.all_grids(node, model, nodes, batch))
     if every:
