@@ -176,26 +176,30 @@ ONE = [(1, 1, 1), (1, 3, 2), (2, 2, 1), (5, 3, 1), (9, 4, 2), (12, 6, 3)]  # T, 
 PACKED = [(2, 2, 1, (0, 1)), (5, 3, 2, (0, 2)), (9, 4, 2, (0, 1, 7)), (40, 8, 3, (0, 9, 10, 33))]
 
 
-def ran_balance(answers, T, E, k, begins=(0,), full=0.0, large=2.0):
+def ran_balance(answers, T, E, k, begins=(0,), full=0.0, large=2.0, middle=0.0):
     begins = list(begins)
     documents = f"{begins=}" if len(begins) < 9 else f"{len(begins)} documents"
     case = f"balance: {T=}, {E=}, {k=}, {documents}"
     case += f", {full:.0%} of choices without room" if full else ""
     case += f", scores of about {large:g}" if large > 2 else ""
-    return case, answers.probe.balance(T, E, k, begins, full, large)
+    case += f", all scores near {middle:g}" if middle else ""
+    return case, answers.probe.balance(T, E, k, begins, full, large, middle=middle)
 
 
 @pytest.mark.points(
     1,
     read=EVEN,
-    hint="the slope of s / sum s in a score has s (1 - s) where a softmax has p",
+    hint="the slope of s / sum s in a score has s (1 - s) where a softmax has p; sigmoids of 1e-13 are"
+    " divided by their sum like others",
 )
 def test_balance(answers, probe):
-    """Balance: of one document, with large scores and small ones."""
+    """Balance: of one document, with large scores, small ones, and all of a token's near -30."""
     needs("torch")
     for large in (2.0, 20.0):
         for sizes in ONE:
             probe.check(*ran_balance(answers, *sizes, large=large))
+    for sizes in ONE:
+        probe.check(*ran_balance(answers, *sizes, middle=-30.0))
 
 
 @pytest.mark.points(

@@ -85,15 +85,17 @@ def test_grid_any(answers, probe, gpus, nodes, rate, inside, steps, roomy, k, ex
     k=st.integers(1, 4),
     full=st.sampled_from([0.0, 0.4, 1.0]),
     large=st.sampled_from([0.1, 2.0, 20.0]),
+    middle=st.sampled_from([0.0, -28.0]),
     seed=st.integers(0, 999),
 )
-def test_balance_any(answers, probe, lengths, E, k, full, large, seed):
+def test_balance_any(answers, probe, lengths, E, k, full, large, middle, seed):
     """Balance: any documents."""
     needs("torch")
     T, k = sum(lengths), min(k, E)
     begins = [sum(lengths[:i]) for i in range(len(lengths))]
     case = f"balance: {T=}, {E=}, {k=}, {begins=}, {full:.0%} without room, {large=}, {seed=}"
-    probe.check(case, answers.probe.balance(T, E, k, begins, full, large, seed))
+    case += f", scores around {middle:g}" if middle else ""
+    probe.check(case, answers.probe.balance(T, E, k, begins, full, large, seed, middle))
 
 
 @pytest.mark.points(
