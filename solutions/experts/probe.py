@@ -283,8 +283,8 @@ def told_merged(case: tuple) -> str:
 
 
 SUMS = {  # hints for gradients that are wrong where y, and those before them, are right
-    "dx": "y is right: the loss is a mean over n ranks, also for a rank's own x; and x has a gradient"
-    " from the router too",
+    "dx": "y is right: the loss is a mean over n ranks, also for a rank's own x; and x has a"
+    " gradient from the router too",
     "drouter": "the router's gradient is summed over all n ranks and divided by n",
     **dict.fromkeys(
         ("dup", "ddown"),
@@ -294,8 +294,8 @@ SUMS = {  # hints for gradients that are wrong where y, and those before them, a
 
 
 COPIED = (
-    "tokens go to experts: experts stay where they are, and no matrix is copied for each of its rows,"
-    " as up[i] with a tensor i is for torch.bmm"
+    "tokens go to experts: experts stay where they are, and no matrix is copied for each of its"
+    " rows, as up[i] with a tensor i is for torch.bmm"
 )
 
 

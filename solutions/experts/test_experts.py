@@ -189,8 +189,8 @@ def ran_balance(answers, T, E, k, begins=(0,), full=0.0, large=2.0, middle=0.0):
 @pytest.mark.points(
     1,
     read=EVEN,
-    hint="the slope of s / sum s in a score has s (1 - s) where a softmax has p; sigmoids of 1e-13 are"
-    " divided by their sum like others",
+    hint="the slope of s / sum s in a score has s (1 - s) where a softmax has p; sigmoids of 1e-13"
+    " are divided by their sum like others",
 )
 def test_balance(answers, probe):
     """Balance: of one document, with large scores, small ones, and all of a token's near -30."""
