@@ -51,15 +51,15 @@ def _operations():
 # --- a loss for documents -------------------------------------------------------------------------
 
 
-def balance(answers, T, E, k, begins, full=0.0, large=1.0, seed=0) -> dict:
+def balance(answers, T, E, k, begins, full=0.0, large=1.0, seed=0, middle=0.0) -> dict:
     """Run `balance`: where it is wrong, and its operations.
 
-    `full` is the share of choices that find no room, `large` how large scores are.
+    `full` is the share of choices that find no room, `large` how far scores are from `middle`.
     """
     import torch
 
     dice = torch.Generator().manual_seed(seed)
-    scores = torch.randn(T, E, generator=dice).mul(large).clamp(-30, 30)
+    scores = torch.randn(T, E, generator=dice).mul(large).add(middle).clamp(-30, 30)
     bias = torch.randn(E, generator=dice)
     expert = (scores.sigmoid() + bias).topk(k).indices
     kept = torch.rand(T, k, generator=dice) >= full
@@ -247,8 +247,13 @@ def check_grid(told, node, model, nodes, batch, got, fastest=True) -> None:
     name, kept = f"{told}: {e=}, {p=}", float(one[3])
     expect(f"{name}: bytes that a GPU keeps", got[2], kept, 1e-9 * kept)
     least = grids[0][0]
-    if not fits(node, one) or (fastest and one[0] > least * (1 + 1e-9)):
+    if not fits(node, one):
         expect(told, tuple(got), told_grid(grids[0]))
+    if fastest and one[0] > least * (1 + 1e-9):
+        slower = (
+            "yours fits, and another is faster: compare the seconds of all pairs (e, p) that fit"
+        )
+        expect(told, tuple(got), told_grid(grids[0]), hint=slower)
     if fastest:
         expect(f"{name}: seconds", got[3], one[0], 1e-9 * one[0])
 
@@ -264,8 +269,9 @@ def told_grid(one: tuple) -> tuple:
 def check(case: str, report: dict) -> None:
     """Fail with the first wrong element, expected beside got."""
     if report["wrong"] is not None:
-        name, expected, got = report["wrong"]
-        shown = (f"{x:.6g}" if isinstance(x, float) else x for x in (expected, got))
+        name, *both = report["wrong"]
+        shown = [f"{x:.6g}" if isinstance(x, float) else x for x in both]
+        shown = shown if shown[0] != shown[1] else [f"{x!r}" for x in both]
         raise WrongAnswer("{}: {}: expected {}, got {}".format(case, name, *shown))
 
 
@@ -276,13 +282,21 @@ def told_merged(case: tuple) -> str:
     return f"merged, {ranks}, {E=}, {k=}, {most=}, {D=}, {F=}"
 
 
-SUMS = {  # hints for gradients that are wrong where y and dx are right
+SUMS = {  # hints for gradients that are wrong where y, and those before them, are right
+    "dx": "y is right: the loss is a mean over n ranks, also for a rank's own x; and x has a"
+    " gradient from the router too",
     "drouter": "the router's gradient is summed over all n ranks and divided by n",
     **dict.fromkeys(
         ("dup", "ddown"),
         "an expert's gradient is a sum over its row already: sum over replicas, divide by all n",
     ),
 }
+
+
+COPIED = (
+    "tokens go to experts: experts stay where they are, and no matrix is copied for each of its"
+    " rows, as up[i] with a tensor i is for torch.bmm"
+)
 
 
 def check_merged(case, ranks) -> None:
@@ -299,7 +313,7 @@ def check_alive(case, ranks, times: float) -> None:
     most = int(times * E // e * 2 * D * F * NUMBER)
     for r, measured in enumerate(ranks):
         told = f"{told_merged(case)}: bytes alive on rank {r}"
-        at_most(told, measured["alive"], most, "tokens go to experts: experts stay where they are")
+        at_most(told, measured["alive"], most, COPIED)
 
 
 def check_bytes(case, ranks) -> None:

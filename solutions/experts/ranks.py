@@ -198,6 +198,9 @@ def wrong_parts(got, right):
             came = form(x) if isinstance(x, torch.Tensor) else repr(x)
             return f"{name}: expected {form(r)}, got {came}"[:500]
         for place in (~((x - r).abs() <= 1e-9 * (1 + r.abs()))).nonzero().tolist()[:1]:
-            expected, came = (f"{one[tuple(place)].item():.6g}" for one in (r, x))
+            both = [one[tuple(place)].item() for one in (r, x)]
+            expected, came = (f"{one:.6g}" for one in both)
+            if expected == came:  # they differ in digits that are not shown
+                expected, came = (f"{one!r}" for one in both)
             return f"{name}[{', '.join(map(str, place))}]: expected {expected}, got {came}"
     return ""

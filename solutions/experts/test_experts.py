@@ -35,11 +35,14 @@ ALONE = [  # choices, experts, percent
     ([[[1, 2, 0], [1, 0, 2], [1, 2, 0], [2, 1, 0]]], 3, 75),
     ([[[i * i % 7 % 4] for i in range(23)]], 4, 125),
     ([[[0]] * 12 + [[1]] * 88], 10, 110),
+    ([[[0]] * 25], 3, 120),  # 10 places, which floating point makes 11, and 5
+    ([[[0]] * 50], 11, 110),
 ]
 RANKS = [
     ([[[0], [0]], [[1], [1]]], 2, 100),
     ([[[0], [0], [0], [0]], [[0], [1], [1], [1]]], 2, 100),
     ([[], [[0], [0]]], 2, 100),
+    ([[[0]], [[0], [1], [1]], [[1], [1]]], 2, 1),  # ranks before tokens
     ([[[0, 1], [0, 1], [1, 0]], [[2, 3], [2, 0], [1, 3]]], 4, 100),
     ([[[0, 1], [0, 1], [1, 0]], [[2, 3], [2, 0], [1, 3]]], 4, 50),
     ([[[1, 0], [1, 0], [1, 0]], [[0, 2]], [[0, 1], [0, 1], [0, 1], [2, 1]]], 3, 100),
@@ -63,7 +66,7 @@ def test_drops(answers, probe):
     after="test_drops",
     read=CAPACITY,
     hint="each rank's own choices take its own places; what is left over is lent, first choices"
-    " of all ranks before second ones",
+    " of all ranks before second ones, and those of one rank before the next one's",
 )
 def test_drops_ranks(answers, probe):
     """Drops: over ranks, with places that are lent."""
@@ -90,6 +93,8 @@ REAL = [  # model, tokens in a microbatch, kept, chip, nodes, tokens of a step
     (QWEN, 8192, 20_000, "h100", 1, 2**20),
     (QWEN, 8192, 20_000, "h200", 4, 2**21),
 ]
+
+PCIE = {"inside": 64e9}  # bytes/s, hardly more than outside
 
 
 def made(memory=ROOMY, gpus=4, rate=1e6, inside=1e4, outside=1e3):
@@ -125,8 +130,10 @@ def edges(probe, node, model, nodes, batch):
 def test_grid_memory(answers, probe):
     """Grid: whether one fits, any of these, and how many bytes it keeps."""
     fast = made(inside=1e30, outside=1e30, gpus=1)
-    for model, nodes in ((SMALL, 1), (SMALL, 2), (SMALL | {"layers": 3}, 4), (SMALL, 8)):
-        for case in edges(probe, fast, model, nodes, MANY):
+    sizes = (SMALL, 1, MANY), (SMALL, 2, MANY), (SMALL | {"layers": 3}, 4, MANY), (SMALL, 8, MANY)
+    few = (SMALL, 4, 4), (SMALL, 4, 2)  # m < p
+    for model, nodes, batch in (*sizes, *few):
+        for case in edges(probe, fast, model, nodes, batch):
             check_grid(answers, probe, *case, fastest=False)
 
 
@@ -153,10 +160,12 @@ def test_grid_time(answers, probe):
     hint="ask of each model and cluster what decides: room, sending or the bubble",
 )
 def test_grid_real(answers, probe):
-    """Grid: DeepSeek-V3, Mixtral and Qwen3 on H100s and H200s."""
+    """Grid: DeepSeek-V3, Mixtral and Qwen3 on H100s and H200s, and over PCIe."""
     for model, tokens, kept, chip, nodes, batch in REAL:
         model = model | {"tokens": tokens, "kept": kept}
         check_grid(answers, probe, real(chip), model, nodes, batch)
+    model = V3 | {"tokens": 4096, "kept": 20_000}
+    check_grid(answers, probe, real("h200") | PCIE, model, nodes=64, batch=2**22)
 
 
 # --- a loss for documents -------------------------------------------------------------------------
@@ -167,26 +176,30 @@ ONE = [(1, 1, 1), (1, 3, 2), (2, 2, 1), (5, 3, 1), (9, 4, 2), (12, 6, 3)]  # T, 
 PACKED = [(2, 2, 1, (0, 1)), (5, 3, 2, (0, 2)), (9, 4, 2, (0, 1, 7)), (40, 8, 3, (0, 9, 10, 33))]
 
 
-def ran_balance(answers, T, E, k, begins=(0,), full=0.0, large=2.0):
+def ran_balance(answers, T, E, k, begins=(0,), full=0.0, large=2.0, middle=0.0):
     begins = list(begins)
     documents = f"{begins=}" if len(begins) < 9 else f"{len(begins)} documents"
     case = f"balance: {T=}, {E=}, {k=}, {documents}"
     case += f", {full:.0%} of choices without room" if full else ""
     case += f", scores of about {large:g}" if large > 2 else ""
-    return case, answers.probe.balance(T, E, k, begins, full, large)
+    case += f", all scores near {middle:g}" if middle else ""
+    return case, answers.probe.balance(T, E, k, begins, full, large, middle=middle)
 
 
 @pytest.mark.points(
     1,
     read=EVEN,
-    hint="the slope of s / sum s in a score has s (1 - s) where a softmax has p",
+    hint="the slope of s / sum s in a score has s (1 - s) where a softmax has p; sigmoids of 1e-13"
+    " are divided by their sum like others",
 )
 def test_balance(answers, probe):
-    """Balance: of one document, with large scores and small ones."""
+    """Balance: of one document, with large scores, small ones, and all of a token's near -30."""
     needs("torch")
     for large in (2.0, 20.0):
         for sizes in ONE:
             probe.check(*ran_balance(answers, *sizes, large=large))
+    for sizes in ONE:
+        probe.check(*ran_balance(answers, *sizes, middle=-30.0))
 
 
 @pytest.mark.points(

@@ -55,13 +55,14 @@ def test_drops_any(answers, probe, E, k, lengths, percent, seed):
     gpus=st.sampled_from([1, 2, 4, 8]),
     nodes=st.sampled_from([1, 2, 4, 16]),
     rate=st.sampled_from([1e4, 1e6, 1e8]),
+    inside=st.sampled_from([1.2e3, 1e4]),
     steps=st.integers(1, 100),
     roomy=st.floats(0, 1),
 )
-def test_grid_any(answers, probe, gpus, nodes, rate, steps, roomy, k, experts, **model):
+def test_grid_any(answers, probe, gpus, nodes, rate, inside, steps, roomy, k, experts, **model):
     """Grid: any model on any nodes."""
     model |= {"experts": experts, "k": min(k, experts)}
-    node = {"gpus": gpus, "memory": 1e12, "rate": rate, "inside": 1e4, "outside": 1e3}
+    node = {"gpus": gpus, "memory": 1e12, "rate": rate, "inside": inside, "outside": 1e3}
     batch = model["tokens"] * steps
     every = sorted(one[3] for one in probe.all_grids(node, model, nodes, batch))
     if every:
@@ -84,15 +85,17 @@ def test_grid_any(answers, probe, gpus, nodes, rate, steps, roomy, k, experts, *
     k=st.integers(1, 4),
     full=st.sampled_from([0.0, 0.4, 1.0]),
     large=st.sampled_from([0.1, 2.0, 20.0]),
+    middle=st.sampled_from([0.0, -28.0]),
     seed=st.integers(0, 999),
 )
-def test_balance_any(answers, probe, lengths, E, k, full, large, seed):
+def test_balance_any(answers, probe, lengths, E, k, full, large, middle, seed):
     """Balance: any documents."""
     needs("torch")
     T, k = sum(lengths), min(k, E)
     begins = [sum(lengths[:i]) for i in range(len(lengths))]
     case = f"balance: {T=}, {E=}, {k=}, {begins=}, {full:.0%} without room, {large=}, {seed=}"
-    probe.check(case, answers.probe.balance(T, E, k, begins, full, large, seed))
+    case += f", scores around {middle:g}" if middle else ""
+    probe.check(case, answers.probe.balance(T, E, k, begins, full, large, seed, middle))
 
 
 @pytest.mark.points(

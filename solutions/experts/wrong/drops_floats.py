@@ -1,4 +1,4 @@
-"""Takes the factor for a fraction, and 11.000000000000002 for 12."""
+"""Divides before it multiplies, and so takes 5.000000000000001 places for 6."""
 
 KIND = "precision"
 FAILS = ["test_drops", "test_drops_ranks", "test_drops_any"]
@@ -10,7 +10,7 @@ def drops(choices: list[list[list[int]]], E: int, percent: int) -> list[tuple[in
     home, free, dropped = [], [0] * E, []
     for rank, tokens in enumerate(choices):
         k = len(tokens[0]) if tokens else 0
-        room = [ceil(percent / 100 * k * len(tokens) / E)] * E
+        room = [ceil(k * len(tokens) / E * percent / 100)] * E
         for choice in range(k):
             for token, chosen in enumerate(tokens):
                 if room[chosen[choice]]:
