@@ -47,7 +47,7 @@ def office_svg() -> str:
             _token(figure, token, x, y, f"{name}: token {token[1]} of rank {token[0]}")
     for r, row in enumerate(by_expert):
         to = [str(sum(_expert(token) == e for token in row)) for e in range(n * EXPERTS)]
-        parts = ("".join(to[s : s + EXPERTS]) for s in range(0, len(to), EXPERTS))
+        parts = (",".join(to[s : s + EXPERTS]) for s in range(0, len(to), EXPERTS))
         said = f"counts: {' '.join(parts)}"
         figure.words(r * CELL + 4, ROWS[1] - 6, said, font_size=11, font_weight="bold")
     return str(figure)
