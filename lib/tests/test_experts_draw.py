@@ -47,7 +47,7 @@ def test_tokens_of_the_office_are_at_their_experts_and_come_home():
     assert all(places["at the experts"][t][0] == e // EXPERTS for t, e in tokens.items())
     assert places["as they come"] == places["home, in order"]
     assert len(set(places["at the experts"].values())) == len(tokens)
-    assert "counts: 21 10 11" in words(parse(draw.office_svg()))
+    assert "2,1 1,0 1,1" in words(parse(draw.office_svg()))
 
 
 def test_chairs_of_a_colour_hold_the_same_and_16_is_the_only_world_for_rows_of_four():
@@ -57,6 +57,14 @@ def test_chairs_of_a_colour_hold_the_same_and_16_is_the_only_world_for_rows_of_f
     assert "rank 6 holds part 2 of the experts" in held
     with pytest.raises(ValueError, match="n is 16, t 3 and e 4"):
         draw.chairs_svg(16, 3, 4)
+    with pytest.raises(ValueError, match="n is 12, t 3 and e 4"):
+        draw.chairs_svg(12, 3, 4)
+
+
+def test_frames_of_the_chairs_are_tensor_groups_and_groups_of_experts():
+    marks = parse(draw.chairs_svg(16, 2, 4)).iter()
+    framed = [mark.get("width") for mark in marks if mark.get("stroke-dasharray")]
+    assert framed == ["74.5"] * 8 + ["150.5"] * 4
 
 
 @pytest.mark.parametrize(("E", "k", "factor", "skew"), [(16, 1, 1.25, 0.5), (8, 2, 1.0, 1.0)])

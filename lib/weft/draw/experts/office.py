@@ -36,7 +36,9 @@ def office_svg() -> str:
         places.append(spots)
         last = max(x for x, _ in spots.values()) + SIDE + 5
         where = {names[1]: (4, y - 22), names[2]: (last, y + 11), names[3]: (4, y + SIDE + 14)}
-        said = "at experts" if name == names[2] else name  # beside the row, off the lines
+        said = {names[1]: "sorted; counts:", names[2]: "at experts"}.get(
+            name, name
+        )  # off the lines
         figure.words(*where.get(name, (4, y - 6)), said, font_size=11)
     for above, below in ((places[1], places[2]), (places[2], places[3])):
         for token, (x, y) in above.items():
@@ -47,9 +49,8 @@ def office_svg() -> str:
             _token(figure, token, x, y, f"{name}: token {token[1]} of rank {token[0]}")
     for r, row in enumerate(by_expert):
         to = [str(sum(_expert(token) == e for token in row)) for e in range(n * EXPERTS)]
-        parts = ("".join(to[s : s + EXPERTS]) for s in range(0, len(to), EXPERTS))
-        said = f"counts: {' '.join(parts)}"
-        figure.words(r * CELL + 4, ROWS[1] - 6, said, font_size=11, font_weight="bold")
+        parts = (",".join(to[s : s + EXPERTS]) for s in range(0, len(to), EXPERTS))
+        figure.words(r * CELL + 4, ROWS[1] - 6, " ".join(parts), font_size=11, font_weight="bold")
     return str(figure)
 
 
