@@ -306,7 +306,10 @@ def test_every_record_has_its_place_and_every_place_its_record():
         for topic in jobs.topics()
         for name in [job.name for job in jobs.jobs(topic, device)]
     }
-    assert made.keys() - shown == set(), "no page shows them"
+    chapters = (ROOT / "book" / "chapters.md").read_text(encoding="utf-8")
+    to_come = set(re.findall(r"\| `(\w+)` \|", chapters))  # in the table without a link
+    unshown = {name for name in made.keys() - shown if made[name] not in to_come}
+    assert unshown == set(), "no page shows them"
     assert shown - made.keys() == set(), "no benchmark makes them"
 
 
