@@ -148,6 +148,7 @@ VALUES = {
     "weight": tensor((5, 2)), "kept": tensor((5, 2), "bool")},
     "plan.experts.sent_by.": {"kept": [[2, 0, 1], [1, 3, 0]], "rank": 1},
     "plan.experts.expert_states.": {"weight": 2.0},
+    "plan.experts.mlp_cost.": {"version": "padded", "capacity": 3},
     "plan.experts.check_grouped.": {"x": tensor((5, 3)), "w": tensor((2, 3, 4)),
     "sizes": tensor((2,), "int64")},
     "plan.gpu.": {
