@@ -70,6 +70,7 @@ def test_reads_files(answers, probe):
 ROOMY = 10**12  # bytes
 SMALL = {"layers": 3, "width": 8, "hidden": 24, "heads": 6, "groups": 2, "key": 4, "tokens": 24}
 SMALL |= {"flying": 2, "state": 6}
+ONE_KV = SMALL | {"groups": 1}, 1
 MANY = SMALL | {"hidden": 96, "heads": 24, "groups": 8, "tokens": 48, "flying": 1}
 PALM = {"width": 18432, "hidden": 73728, "heads": 48, "groups": 1, "key": 256}
 PLUS = {"width": 12288, "hidden": 33792, "heads": 96, "groups": 8, "key": 128}
@@ -129,7 +130,7 @@ def edges(probe, node, model, nodes):
 )
 def test_degree_memory(answers, probe):
     """Degree: whether one fits, any of these, and how many bytes it takes."""
-    for model, nodes in ((SMALL, 1), (SMALL, 2), (MANY, 4), (SMALL | {"groups": 6}, 2)):
+    for model, nodes in ((SMALL, 1), (SMALL, 2), (MANY, 4), (SMALL | {"groups": 6}, 2), ONE_KV):
         for case in edges(probe, made(), model, nodes):
             check_degree(answers, probe, *case, cheapest=False)
 
@@ -295,7 +296,7 @@ def test_block_alive(answers, probe, dice):
     seconds=120,
     after="test_block_alive",
     read=COST,
-    hint="attention and MLP take what one gather gives, and one scatter takes their sum; so backward",
+    hint="attention and MLP take what one gather gives, one scatter takes their sum; so backward",
 )
 def test_block_bytes(answers, probe, dice):
     """Block: two gathers, two scatters, and one sum of what all ranks have whole."""
