@@ -18,15 +18,13 @@ class TestTensor(Exercises):
     def test_the_examples_in_the_docstrings_are_computed_ones(self):
         answers, visible, probe = (self.load(name) for name in ("answers", "test_tensor", "probe"))
         told = self.told("reads")
-        for n, case in enumerate(((4, 2, 2, 1, 2, 1), (4, 2, 2, 2, 1, 0))):
-            found = answers.reads(*case)
-            probe.check_reads(*case, found)
-            names = dict(zip(("H", "G", "K", "t", "u", "rank"), case, strict=True))
-            words = ", ".join(
-                f"{name}={x}" for name, x in names.items() if not n or name in "turank"
-            )
-            assert (f"reads({words})" if not n else f"With {words} it is") in told
-            assert str(found) in told
+        for words, ranks in (
+            ("reads(H=4, G=2, K=2, t=1, u=2, rank=1): the whole has", (1, 2, 1)),
+            ("With t=2, u=1, rank=0 it is", (2, 1, 0)),
+        ):
+            found = answers.reads(4, 2, 2, *ranks)
+            probe.check_reads(4, 2, 2, *ranks, found)
+            assert words in told and str(found) in told
         node, model, nodes = visible.real_case(*visible.REAL[0])
         t, kept, nbytes, seconds = answers.degree(node, model, nodes)
         told = self.told("degree")
@@ -56,10 +54,9 @@ class TestTensor(Exercises):
         visible, probe = self.load("test_tensor"), self.load("probe")
         T, _, sizes = visible.WIDE
         part = T * sizes[0] * 4
+        room = int(visible.TIMES * part)
         assert f"{T} tokens of {sizes[0]} columns, {part:,} bytes" in readme
-        assert (
-            f"{visible.TIMES} times as much may be alive, {int(visible.TIMES * part):,}" in readme
-        )
+        assert f"{visible.TIMES} times as much may be alive, {room:,}" in readme
         own = {probe.own_bytes(visible.GRADED, rank) for rank in range(len(visible.GRADED[0]))}
         assert f"each of {len(visible.GRADED[0])} ranks" in readme and len(own) == 1
         assert f"have {min(own):,} bytes. Five times as much may be alive" in readme

@@ -7,11 +7,11 @@ import pytest
 
 from weft.plan.collectives import BOXES
 
-HEADS = "Attention: a few heads on each rank"
-WORDS = "The vocabulary: three numbers for each token"
-SEQUENCE = "Sequence parallelism: nothing is kept twice"
-COST, WHICH = "What it costs: bytes, time and memory", "When to use which"
-FUSED = "What is left on each rank: fused kernels"
+HEADS = "Attention: heads are the columns"
+WORDS = "The vocabulary: a loss that never gathers"
+SEQUENCE = "Sequence parallelism: what an all-reduce hides"
+COST, WHICH = "What it costs: bytes, a wall, memory", "When to use which"
+FUSED = "What is left on each rank"
 
 
 def needs(*modules):

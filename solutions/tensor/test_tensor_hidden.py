@@ -19,7 +19,7 @@ def needs(*modules):
 @pytest.mark.points(
     1,
     after="test_reads_files",
-    read="Attention: a few heads on each rank",
+    read="Attention: heads are the columns",
     hint="try a kv head on three ranks, and a rank with two of which one is its neighbour's, too",
 )
 @given(
@@ -74,7 +74,7 @@ def test_degree_any(answers, probe, gpus, nodes, rate, inside, group, roomy, **m
 @pytest.mark.points(
     1,
     after="test_finish_alive",
-    read="The vocabulary: three numbers for each token",
+    read="The vocabulary: a loss that never gathers",
     hint="try one word, parts of one column, and a part that is all padding",
 )
 @settings(max_examples=30)
@@ -104,7 +104,7 @@ def test_finish_any(answers, probe, T, parts, size, padding, smoothing, z, large
     tier="processes",
     seconds=120,
     after="test_block_bytes",
-    read="Sequence parallelism: nothing is kept twice",
+    read="Sequence parallelism: what an all-reduce hides",
     hint="try a rank with one token, and one with more heads than another",
 )
 def test_block_any(answers, probe, dice):
@@ -125,7 +125,7 @@ def test_block_any(answers, probe, dice):
     tier="chip",
     seconds=60,
     after="test_statistics_loads",
-    read="What is left on each rank: fused kernels",
+    read="What is left on each rank",
     hint="try more rows than there are, a turn with one column left, and words of others",
 )
 @settings(max_examples=12)
