@@ -255,7 +255,8 @@ def one_degree(node, model, t, how) -> tuple[int, float] | None:
     nbytes = 2 * numbers + m["state"] * L * (sum(weights.values()) + D)
     forward = 2 * T * sum(weights.values()) + 2 * T * K * T * heads
     calls = 4 + (how != "all")
-    link = node["inside"] if t <= node["gpus"] else node["outside"]
+    inside, ports = node["inside"], node["gpus"] * node["outside"]
+    link = inside if t <= node["gpus"] else min(inside, ports)
     sent = calls * 2 * (T - tokens) * D
     times = 4 if how == "recompute" else 3
     return nbytes, L * (times * forward / node["rate"] + sent / link)

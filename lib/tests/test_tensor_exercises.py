@@ -6,7 +6,8 @@ from ast import literal_eval
 from graded import Exercises
 from pytest import raises
 
-from weft.plan import tensor
+from weft.plan import tensor, zero
+from weft.plan.collectives import BOXES
 
 
 class TestTensor(Exercises):
@@ -44,6 +45,14 @@ class TestTensor(Exercises):
                 _, seconds = probe.one_degree(node, model, t, how)
                 ops = [call.op for call in tensor.calls(t, True, regather=regather)]
                 assert abs(seconds - len(ops) / 2 * numbers * (t - 1) / t) < 1
+
+    def test_a_degree_across_nodes_has_the_links_of_the_plan(self):
+        probe, visible = self.load("probe"), self.load("test_tensor")
+        box, model = BOXES["dgx-h100"], visible.PLUS | {"layers": 1, "tokens": 4096}
+        node = visible.real("dgx-h100") | {"rate": 1e30}
+        _, seconds = probe.one_degree(node, model | {"flying": 1, "state": 0}, 16, "all")
+        rate = zero.ring_bandwidth(16, box.outside, box.inside, 8)
+        assert abs(seconds * rate / (4 * 4096 * model["width"] * 2 * 15 / 16) - 1) < 1e-9
 
     def test_the_readme_has_the_points_and_the_sizes_that_are_graded(self, solved):
         readme = (self.solutions() / "README.md").read_text()

@@ -62,12 +62,12 @@ def reads(H: int, G: int, K: int, t: int, u: int, rank: int) -> list[tuple[int, 
 def degree(node: dict, model: dict, nodes: int) -> tuple[int, str, int, float] | None:
     """The tensor parallelism, and what layers keep, with which a token costs the least GPU time.
 
-    node        gpus; of a GPU its memory in bytes, the rate in FLOP/s that it reaches, and bytes/s
-                that it sends to a GPU of its node, inside, and to one of another node, outside
+    node        gpus; of a GPU its memory in bytes, the rate in FLOP/s that it reaches, and the
+                bytes/s of its links inside the node, and of its port to other nodes, outside
     model       layers of a stage, all alike; width D, hidden F, heads H, groups G of kv heads, key
                 K numbers in a head; T tokens of a microbatch, one sequence; flying: microbatches
                 whose backward is to come; state: bytes for a parameter, its gradient and optimizer
-    nodes       t is any number of GPUs of a node, or some whole nodes of these
+    nodes       t is any number of GPUs up to those of a node, or all GPUs of some of these nodes
 
     A layer is a parallel block, y = x + attention(norm(x)) + mlp(norm(x)), of one norm with D
     parameters, q, k, v and the output's matrix, and three of D x F: the MLP makes silu(gate) * up.
@@ -91,8 +91,9 @@ def degree(node: dict, model: dict, nodes: int) -> tuple[int, str, int, float] |
 
     Time: a matmul takes 2 FLOPs for each parameter of its matrix and token in forward, attention's
     scores and values 2 T K for each token and query head together, as it is causal; backward twice
-    as many. A gather or a scatter of T tokens sends (t - 1) / t of their numbers, 2 bytes each,
-    inside if t is at most gpus, else outside. Nothing is computed meanwhile; all else takes no
+    as many. A gather or a scatter of T tokens sends (t - 1) / t of their numbers, 2 bytes each: in
+    one node at the rate inside; over several by a ring through each port of a node, so at gpus
+    times outside, but not faster than inside. Nothing is computed meanwhile; all else takes no
     time.
 
     Return (t, what is kept, bytes in a rank's memory, seconds of a microbatch in all layers) with
@@ -115,7 +116,8 @@ def degree(node: dict, model: dict, nodes: int) -> tuple[int, str, int, float] |
         matrices = D * (2 * q + 2 * kv + 3 * hidden)
         inside, own = 2 * T * (2 * q + 2 * kv + 3 * hidden), 2 * T // t * D  # bytes
         forward = (2 * T * matrices + 2 * T * T * q) / node["rate"]
-        link = node["inside" if t <= gpus else "outside"]
+        across = min(node["inside"], gpus * node["outside"])
+        link = node["inside"] if t <= gpus else across
         sending = 2 * T * D * (t - 1) / t / link
         for how, layer, once, passes, calls in (
             ("all", own + own * t + inside, 0, 3, 4),
@@ -195,7 +197,9 @@ def block(x, dy, gain, wq, wkv, wo, gate_up, down, lengths: list[int], rank: int
     wire.gather(rows) takes [lengths[rank], W] and gives [sum(lengths), W], rows of rank 0 first.
     wire.scatter(rows) takes [sum(lengths), W], and gives this rank's [lengths[rank], W] of the sum
     over ranks. wire.sum(tensor) gives the sum over ranks, of any shape. Every rank makes the same
-    calls in the same order. Autograd knows nothing of them: what backward has to send, send.
+    calls in the same order. Autograd knows nothing of them, and torch.autograd.Function cannot tell
+    it, as these tensors lie elsewhere: take gradients of the pieces between, with
+    torch.autograd.grad or by hand, and send what backward has to send.
 
     Sent and live bytes: README.md.
     """

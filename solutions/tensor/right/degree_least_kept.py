@@ -24,7 +24,9 @@ def degree(node, model, nodes):
         heads, groups = model["heads"] // t, max(1, model["groups"] // t)
         weights = D * (2 * (heads + groups) * model["key"] + 3 * model["hidden"] // t)
         flops = 2 * T * (weights + T * heads * model["key"])
-        bandwidth = node["inside"] if t <= node["gpus"] else node["outside"]
+        bandwidth = node["inside"]
+        if t > node["gpus"] and node["gpus"] * node["outside"] < bandwidth:
+            bandwidth = node["gpus"] * node["outside"]
         return L * (passes * flops / node["rate"] + calls * 2 * T * D * (1 - 1 / t) / bandwidth)
 
     found = []

@@ -24,8 +24,11 @@ def degree(node, model, nodes):
             room = params * m["state"] + m["flying"] * m["layers"] * kept
             if how == "recompute":
                 room += made + part * t
-            link = node["outside"] if t > node["gpus"] else node["inside"]
-            exchanged = (5 - (how == "all")) * (part * t - part) / link
+            slowest = part * t - part
+            slowest = max(slowest / node["inside"], slowest / (node["gpus"] * node["outside"]))
+            if t <= node["gpus"]:
+                slowest = (part * t - part) / node["inside"]
+            exchanged = (5 - (how == "all")) * slowest
             seconds = ((3 + (how == "recompute")) * flops / node["rate"] + exchanged) * m["layers"]
             if room <= 0.9 * node["memory"]:
                 table.append((t * seconds, t, how, room, seconds))

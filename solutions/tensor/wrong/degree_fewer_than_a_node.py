@@ -16,7 +16,8 @@ def degree(node: dict, model: dict, nodes: int) -> tuple[int, str, int, float] |
         matrices = D * (2 * q + 2 * kv + 3 * hidden)
         inside, own = 2 * T * (2 * q + 2 * kv + 3 * hidden), 2 * T // t * D  # bytes
         forward = (2 * T * matrices + 2 * T * T * q) / node["rate"]
-        link = node["inside" if t < gpus else "outside"]
+        across = min(node["inside"], gpus * node["outside"])
+        link = node["inside"] if t < gpus else across
         sending = 2 * T * D * (t - 1) / t / link
         for how, layer, once, passes, calls in (
             ("all", own + own * t + inside, 0, 3, 4),

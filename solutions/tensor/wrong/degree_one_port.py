@@ -1,4 +1,4 @@
-"""Counts forward"s gather and scatter, and forgets backward"s."""
+"""Sends between nodes through one port, of all that a node has."""
 
 KIND = "part left out"
 FAILS = ["test_degree_time", "test_degree_real", "test_degree_any"]
@@ -16,12 +16,13 @@ def degree(node: dict, model: dict, nodes: int) -> tuple[int, str, int, float] |
         matrices = D * (2 * q + 2 * kv + 3 * hidden)
         inside, own = 2 * T * (2 * q + 2 * kv + 3 * hidden), 2 * T // t * D  # bytes
         forward = (2 * T * matrices + 2 * T * T * q) / node["rate"]
-        link = node["inside" if t <= gpus else "outside"]
+        across = node["outside"]
+        link = node["inside"] if t <= gpus else across
         sending = 2 * T * D * (t - 1) / t / link
         for how, layer, once, passes, calls in (
-            ("all", own + own * t + inside, 0, 3, 2),
-            ("regather", own + own + inside, 0, 3, 3),
-            ("recompute", own, own * t + inside, 4, 3),
+            ("all", own + own * t + inside, 0, 3, 4),
+            ("regather", own + own + inside, 0, 3, 5),
+            ("recompute", own, own * t + inside, 4, 5),
         ):
             kept = L * (matrices + D) * model["state"] + model["flying"] * L * layer + once
             seconds = L * (passes * forward + calls * sending)
