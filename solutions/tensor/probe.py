@@ -271,6 +271,9 @@ def all_degrees(node, model, nodes) -> list[tuple]:
     return [(t * one[1], t, how, *one) for t, how, one in every if one]
 
 
+PORTS = "over several nodes each port of a node carries a ring, and no link inside more than it can"
+
+
 def fits(node, one: tuple) -> bool:
     return 10 * one[3] <= 9 * node["memory"]
 
@@ -294,25 +297,32 @@ def check_degree(told, node, model, nodes, got, cheapest=True) -> None:
         dear = "yours fits, and another costs less: compare t * seconds of all that fit"
         expect(told, tuple(got), good[0][1:], hint=dear)
     if cheapest:
-        expect(f"{name}: seconds", got[3], one[4], 1e-9 * one[4])
+        hint = PORTS if one[1] > node["gpus"] else None
+        expect(f"{name}: seconds", got[3], one[4], 1e-9 * one[4], hint)
 
 
 # --- what was measured ----------------------------------------------------------------------------
 
 
-def check(case: str, report: dict) -> None:
+CHANGED = "write into nothing that you are given"
+OTHERS = "a target that is none of words first to first + n - 1 has no score here: 0"
+
+
+def check(case: str, report: dict, hint: str | None = None) -> None:
     """Fail with the first wrong element, expected beside got."""
     if report["wrong"] is not None:
         name, *both = report["wrong"]
+        hint = CHANGED if both[-1] == "changed" else hint
+        hint = OTHERS if name.startswith("stats[") and name.endswith(", 3]") else hint
         shown = [f"{x:.6g}" if isinstance(x, float) else x for x in both]
         shown = shown if shown[0] != shown[1] else [f"{x!r}" for x in both]
-        raise WrongAnswer("{}: {}: expected {}, got {}".format(case, name, *shown))
+        raise WrongAnswer("{}: {}: expected {}, got {}".format(case, name, *shown), hint)
 
 
-def check_parts(case: str, reports: list) -> None:
+def check_parts(case: str, reports: list, hint: str | None = None) -> None:
     """Fail with the first part that is wrong."""
     for i, report in enumerate(reports):
-        check(f"{case}, part {i}, from word {report['first']}", report)
+        check(f"{case}, part {i}, from word {report['first']}", report, hint)
 
 
 def told_block(case: tuple) -> str:

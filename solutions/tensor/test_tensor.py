@@ -168,6 +168,14 @@ def test_degree_real(answers, probe):
 TIMES = 2.5  # the bytes of a part's scores that may be alive
 PLAIN = [(1, 1, [1]), (2, 4, [4]), (3, 5, [3, 2]), (9, 10, [4, 3, 3])]  # T, words, sizes of parts
 PADDED = [(2, 3, [2, 2]), (3, 5, [4, 4]), (4, 3, [2, 2, 2]), (7, 11, [6, 6]), (5, 4, [4, 4, 4])]
+WITHOUT = "a token that does not count has no gradient, and its NaN is still one times 0"
+PADDING = "no column behind the last word is one; a part that is all padding says (-inf, 0, 0, 0)"
+TERMS = [  # what is asked for, a hint
+    ({"smoothing": 0.1}, "the mean is over all words, those of other parts, too"),
+    ({"z": 0.01}, "the slope of lse**2 in a score is 2 lse p"),
+    ({"absent": 0.4}, WITHOUT),
+    ({"absent": 1.0}, WITHOUT),
+]
 WIDE = 16, 1000, [512, 512]
 
 
@@ -193,19 +201,19 @@ def test_finish(answers, probe):
 
 @pytest.mark.points(
     1,
+    seconds=30,
     after="test_finish",
     read=WORDS,
-    hint="a mean over words is over all that there are, and not over columns; lse**2 has the slope"
-    " 2 lse p; what is padding or does not count may be NaN, which no 0 removes",
+    hint="each of these by itself is right: take them together",
 )
 def test_finish_terms(answers, probe):
     """Finish: smoothing, the square of lse, padding, whole parts of it, and tokens without loss."""
     needs("torch")
-    for more in ({"smoothing": 0.1}, {"z": 0.01}, {"absent": 0.4}, {"absent": 1.0}):
+    for more, hint in TERMS:
         for sizes in PLAIN[1:]:
-            probe.check_parts(*ran_finish(answers, *sizes, **more))
+            probe.check_parts(*ran_finish(answers, *sizes, **more), hint)
     for sizes in PADDED:
-        probe.check_parts(*ran_finish(answers, *sizes))
+        probe.check_parts(*ran_finish(answers, *sizes), PADDING)
         probe.check_parts(*ran_finish(answers, *sizes, 0.2, 1e-3, 100.0, 0.3))
 
 

@@ -73,11 +73,12 @@ def test_degree_any(answers, probe, gpus, nodes, rate, inside, group, roomy, **m
 
 @pytest.mark.points(
     1,
+    seconds=30,
     after="test_finish_alive",
     read="The vocabulary: a loss that never gathers",
     hint="try one word, parts of one column, and a part that is all padding",
 )
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     T=st.integers(1, 7),
     parts=st.integers(1, 4),
