@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from weft.kernels import compile_for, tensor
+from weft.kernels import tensor
 from weft.kernels.tensor import VERSIONS, norm
 from weft.plan.tensor import MOVED, fused_work
 from weft.ref import tensor as ref
@@ -337,17 +337,3 @@ def test_every_version_gives_the_same(layer):
         torch.testing.assert_close(face(*given), wanted)
     counts = {"rms_norm": "norm", "swiglu": "swiglu"}.get(layer, "cross_entropy")
     assert versions.keys() <= MOVED[counts].keys()
-
-
-# --- the machine code -----------------------------------------------------------------------------
-
-
-def test_whole_vectors_are_moved():
-    """16 bytes at a time, but for single numbers; that nothing spills, test_machine_code holds."""
-    alone = {"part": 2, "part dx": 3}  # a target and its score; a target, the lse and the slope
-    for face in (tensor.swiglu, tensor.vocabulary_part):
-        for one in compile_for(face, "sm_90"):
-            loads = [x.name for x in one.instructions if x.name.startswith("LDG")]
-            single = [name for name in loads if not name.endswith(".128")]
-            assert len(single) == alone.get(one.name.partition(" of")[0], 0), (one.name, loads)
-            assert one.count("LDG.E.128") and one.count("STG") > 0
