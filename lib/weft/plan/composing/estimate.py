@@ -13,7 +13,7 @@ from weft.plan.composing.messages import data_seconds, hop_seconds, hops
 from weft.plan.composing.reached import memory_rate
 from weft.plan.composing.stages import Stages, stage_seconds
 from weft.plan.hardware import SIZES
-from weft.plan.memory.partition import divided
+from weft.plan.memory import divided
 from weft.plan.pipeline import idle
 from weft.plan.precision import RECIPES
 from weft.plan.shape import RECOMPUTE, ModelShape

@@ -80,7 +80,14 @@ def divided(shape: ModelShape, t: int, p: int, v: int = 1) -> tuple[int, int]:
 
 
 def kv_width(shape: ModelShape, t: int) -> int:
-    """The width of the keys on one of t devices: each has a head, even where there are fewer."""
+    """The width of the keys on one of t devices: each has a head, even where there are fewer.
+
+    >>> from weft.plan.shape import SHAPES
+    >>> [kv_width(SHAPES["llama2-70b"], t) for t in (1, 4, 16)]
+    [1024, 256, 128]
+    """
+    instance(ModelShape, shape=shape)
+    (t,) = sizes(t=t)
     return max(1, shape.groups // t) * shape.key_width
 
 
