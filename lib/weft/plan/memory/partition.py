@@ -74,7 +74,7 @@ def divided(shape: ModelShape, t: int, p: int, v: int = 1) -> tuple[int, int]:
     if shape.groups % t and t % shape.groups:
         raise ValueError(f"t is {t}, must divide kv_heads = {shape.groups} or be a multiple of it")
     if p * v > shape.layers:
-        stages = f"p * v = {p * v}" if v > 1 else f"p is {p}"
+        stages = f"p is {p} and v is {v}: p * v = {p * v}" if v > 1 else f"p is {p}"
         raise ValueError(f"{stages}, must be at most the {shape.layers} layers")
     return t, p
 
