@@ -79,7 +79,7 @@ def estimate(
     parts["data"] = data_seconds(shape, layout, cluster, m, params, experts, stages)
     parts["optimizer"] = update_seconds(layout, cluster, params, experts)
     total = sum(parts.values())
-    kept = holds.memory(shape, layout, m, cluster.runs.attention)
+    kept = holds.memory(shape, layout, m, cluster.runs.attention, dtype)
     memory = sum(kept.values())
     none, selective, full = (batch * flops for flops in _flops(shape))
     again = {"none": none, "selective": selective, "full": full}[layout.recompute]
