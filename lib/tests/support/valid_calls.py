@@ -9,6 +9,7 @@ from weft.plan import (
     attention,
     collectives,
     comm,
+    composing,
     decode,
     experts,
     gpu,
@@ -130,6 +131,13 @@ VALUES = {
     "plan.collectives.Steps.": {"steps": [[collectives.Send(0, 1, 0, False)]], "op": "broadcast",
     "n": 2},
     "plan.collectives.": {"steps": collectives.ring_all_reduce(4)},
+    "plan.composing.": {"axis": "d", "layout": composing.Layout(p=2, t=2, d=4, e=2),
+        "schedule": "interleaved", "zero": 1, "sequence_parallel": True, "t": 2, "c": 2, "e": 2,
+        "node": 8, "batch": 16, "between": LINKS["ib-ndr"], "attention": "flash",
+        "software": "today", "source": "here", "hides": ("data",), "late": 0.0, "each": 0.0},
+    "plan.composing.estimate.": {"layout": composing.Layout(p=2, t=2, d=4),
+        "cluster": composing.CLUSTERS["selene"].of(16)},
+    "plan.composing.Estimate.": {"parts": {}, "held": {}, "fits": True, "mfu": 0.5, "hfu": 0.5},
     "plan.decode.check.": {
         "q": tensor((1, 1, 4, 16)), "k_cache": CACHE, "v_cache": CACHE, "scale": 0.5,
         "block_table": tensor((1, 2), "int32"), "lengths": tensor((1,), "int32"),
@@ -178,6 +186,8 @@ VALUES = {
         "keys": [(1.0, 0.0), (0.6, 0.8)], "values": [1.0, 2.0], "asked": [(0.0, 1.0)],
     },
     "plan.linear.checked_decays.": {"decay": [0.5] * 4},
+    "plan.memory.divided.": {"t": 2},
+    "plan.memory.kv_width.": {"t": 2},
     "plan.memory.States.": {"weights": 1.0, "gradients": 1.0, "optimizer": 1.0},
     "plan.memory.Passing.": {"gathered": 1, "reduced": 1, "recomputed": 1, "logits": 1,
     "reserve": 1},
@@ -246,7 +256,9 @@ VALUES = {
 }  # fmt: skip
 
 INSTANCES = {  # of the classes that have methods
-    "plan.collectives.Cluster": collectives.Cluster(collectives.BOXES["dgx-h100"], 2),
+    "plan.composing.Cluster": composing.CLUSTERS["selene"],
+    "plan.composing.Layout": composing.Layout(p=2, t=2, d=4, e=2),
+    "plan.collectives.BoxCluster": collectives.BoxCluster(collectives.BOXES["dgx-h100"], 2),
     "plan.decode.Blocks": lambda: pool(),
     "plan.decode.Scheduler": lambda: scheduler(),
     "plan.decode.Service": SERVICE,

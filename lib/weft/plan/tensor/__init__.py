@@ -7,18 +7,48 @@ from weft.plan.tensor.accepts import (
     check_swiglu,
     check_words,
 )
-from weft.plan.tensor.between import MOVED, Moved, fused_work
-from weft.plan.tensor.kept import kept
-from weft.plan.tensor.latency import kv_share, one_shot, one_shot_until
-from weft.plan.tensor.price import OVERLAPS, LayerTime, busy, layer_time, wall
-from weft.plan.tensor.published import PLAYBOOK, Scaled
-from weft.plan.tensor.traffic import HALVES, LayerCall, calls, sent, sent_ends, sent_norms, shares
+from weft.plan.tensor.between import (
+    MOVED,
+    Moved,
+    fused_work,
+)
+from weft.plan.tensor.kept import (
+    kept,
+)
+from weft.plan.tensor.latency import (
+    kv_share,
+    one_shot,
+    one_shot_until,
+)
+from weft.plan.tensor.price import (
+    OVERLAPS,
+    LayerTime,
+    busy,
+    layer_time,
+    wall,
+)
+from weft.plan.tensor.published import (
+    PLAYBOOK,
+    Scaled,
+)
+from weft.plan.tensor.traffic import (
+    HALVES,
+    CallStep,
+    LayerCall,
+    calls,
+    sent,
+    sent_ends,
+    sent_norms,
+    shares,
+    steps,
+)
 
 __all__ = [
     "HALVES",
     "MOVED",
     "OVERLAPS",
     "PLAYBOOK",
+    "CallStep",
     "LayerCall",
     "LayerTime",
     "Moved",
@@ -40,5 +70,6 @@ __all__ = [
     "sent_ends",
     "sent_norms",
     "shares",
+    "steps",
     "wall",
 ]
