@@ -14,6 +14,7 @@ import weft.kernels
 from weft.kernels import Compiled, Pass, compile_for
 from weft.kernels.code import compile, digest, launch, recorded_target, recording, store
 from weft.kernels.code.compile import TARGETS
+from weft.process.forkserver import Forkserver
 
 TOY = '''
 """A product of two tiles, in a module that another process can import."""
@@ -124,22 +125,21 @@ def test_what_was_built_is_remembered(toy, built, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a second process was started")
 
-    monkeypatch.setattr(subprocess, "run", refuse)
+    monkeypatch.setattr(Forkserver, "start", refuse)
     assert compile_for(toy.face, "sm_90") == [built]
     with pytest.raises(AssertionError, match="second process"):
         compile_for(toy.face, "sm_100")
 
 
 RACE = """
-import subprocess, sys
 import weft_toy
 from weft.kernels import compile_for
-run = subprocess.run
-def counted(command, *more, **options):
-    if command[:2] == [sys.executable, "-c"]:
-        print("compiled", flush=True)
-    return run(command, *more, **options)
-subprocess.run = counted
+from weft.process.forkserver import Forkserver
+start = Forkserver.start
+def counted(server, job):
+    print("compiled", flush=True)
+    return start(server, job)
+Forkserver.start = counted
 print(compile_for(weft_toy.sized, "sm_90", n=16)[0].name)
 """
 
@@ -156,7 +156,7 @@ def test_of_two_processes_one_compiles(toy):
 
 
 def test_a_fresh_process_finds_what_another_has_built(toy, built, monkeypatch):
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(Forkserver, "start", lambda *_: pytest.fail("a process was started"))
     compile._compile.cache_clear()
     assert compile_for(toy.face, "sm_90") == [built]
 

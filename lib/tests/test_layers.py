@@ -19,7 +19,7 @@ LAYERS = {  # layer -> the layers of weft that it may import, itself apart
     "draw": {"plan"},
     "explore": {"plan", "draw"},
     "ref": {"plan"},
-    "kernels": {"plan"},
+    "kernels": {"process", "plan"},
     "nn": {"plan", "ref"},
     "meter": set(),
     "run": {"process", "plan", "ref", "nn", "meter"},

@@ -46,6 +46,7 @@ from weft.process.end import hide_memory, keep_only
 from weft.process.forkserver import Forkserver, Launched, keep_copy, serve_forks
 from weft.process.job import Job
 from weft.process.messages import receive, send
+from weft.process.pages import collapse
 
 PARTING = 1.0  # seconds to hear how a process ended that has closed its connection
 LIBRARY = FOLDER.parent
@@ -87,6 +88,7 @@ def ready(probe: str, shrink: str, *modules: str) -> None:
         importlib.import_module("weft.grade.handles")
         importlib.import_module("weft.grade.torch_calls").names()
     importlib.import_module("weft.grade.guest")
+    collapse()
     clean = Forkserver.here()
     if Path(probe).is_file():
         module = load(Path(probe), "probe", known=False)
@@ -101,6 +103,7 @@ def ready(probe: str, shrink: str, *modules: str) -> None:
     for name in modules:
         importlib.import_module(name)
     importlib.import_module("weft.grade.plugin").collect(Path(probe).parent, bool(shrink))
+    collapse()
 
 
 def room(path: Path) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ to run it. So a laptop can read what an H100 would be given, and a test can hold
 core instructions are there, how many registers, and that nothing spills.
 """
 
+import atexit
 import json
 import os
 import re
@@ -12,16 +13,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from weft.kernels.code import store
 from weft.kernels.code.compiled import Compiled, Pass
 from weft.kernels.code.digest import digest
+from weft.process.forkserver import Forkserver
+from weft.process.job import Job, Surroundings
 
 TARGETS = {"sm_80": 80, "sm_90": 90, "sm_100": 100}  # A100, H100 and H200, B200
 SECONDS = 600  # for all passes of one face
+COMPILES = {"TRITON_INTERPRET": "0"}
 
 
 def compile_for(kernel: Callable, target: str, **kind: object) -> list[Compiled]:
@@ -29,9 +34,9 @@ def compile_for(kernel: Callable, target: str, **kind: object) -> list[Compiled]
 
     The passes are those that the face's module lists in `passes(target)`, at the configuration
     that is tuned for the target; a face may carry a `passes` of its own. What it takes besides,
-    the width of a head for one, is its `kind`: plain values by keyword. They are built in a fresh
-    process, because in this one Triton's interpreter may have taken the compiler's place. What has
-    been built once is kept, for other processes too (`store`).
+    the width of a head for one, is its `kind`: plain values by keyword. They are built in a
+    process of their own, because in this one Triton's interpreter may have taken the compiler's
+    place. What has been built once is kept, for other processes too (`store`).
 
     Raises ValueError for an unknown target or something that lists no passes, RuntimeError with
     the compiler's last words where it refuses.
@@ -75,38 +80,50 @@ def _elsewhere(
     module: str, name: str, target: str, kind: Mapping[str, object], places: Sequence[int]
 ) -> list[store.Fields]:
     """Some passes of a face, by their places in its list, compiled in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "compiled.json"
-        what = module, name, target, kind, places
-        program = f"from weft.kernels.code import compile; compile._build{what!r}"
-        here = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(out)],
-            env=os.environ | here | {"TRITON_INTERPRET": "0"},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-        if done.returncode != 0 or not out.exists():
-            words = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
-            error = RuntimeError(f"{module}.{name} does not compile for {target}: {words[-1]}")
-            error.add_note("\n".join(words[-40:]))
-            raise error
-        return json.loads(out.read_text())
+    around = Surroundings.here()
+    around = replace(around, environment=around.environment | COMPILES)
+    payload = json.dumps([module, name, target, kind, list(places)]).encode()
+    job = Job(f"{__name__}:_build", payload, 1, SECONDS, around)
+    with _compilers().start(job) as running:
+        (done,) = running.wait()
+    if done.kind == "returned":
+        return json.loads(done.value)
+    words = done.detail.splitlines() or [done.cause or f"not done within {SECONDS} s"]
+    error = RuntimeError(f"{module}.{name} does not compile for {target}: {words[-1]}")
+    error.add_note("\n".join(words[-40:]))
+    raise error
 
 
-# --- in the process that compiles -----------------------------------------------------------------
+_server: Forkserver | None = None
 
 
-def _build(
-    module: str, name: str, target: str, kind: Mapping[str, object], places: Sequence[int]
-) -> None:
-    """Compile some passes of a face and write what came out as JSON to the file in sys.argv."""
-    from importlib import import_module
+def _compilers() -> Forkserver:
+    """What forks the processes that compile, started if it is not there."""
+    global _server
+    if _server is None or _server.gone:
+        environment = dict(os.environ) | COMPILES
+        _server = Forkserver.fresh(f"{__name__}:_ready", environment=environment, path=sys.path)
+        atexit.register(_server.close)
+    return _server
 
+
+# --- in the processes that compile ----------------------------------------------------------------
+
+
+def _ready() -> None:
+    """Do once what each compilation would do again for two seconds: import, and hash Triton."""
+    import torch
+    from triton.runtime.cache import triton_key
+
+    torch.empty_like(torch.empty(1, device="meta"))  # on which faces are recorded; loads sympy
+    triton_key()
+
+
+def _build(job: Job, rank: int, folder: str) -> bytes:
+    """Compile some passes of a face, and say as JSON what came out."""
+    module, name, target, kind, places = json.loads(job.payload)
     listed = _passes(getattr(import_module(module), name))(target, **kind)
-    built = [asdict(_build_pass(listed[i], target)) for i in places]
-    Path(sys.argv[1]).write_text(json.dumps(built))
+    return json.dumps([asdict(_build_pass(listed[i], target)) for i in places]).encode()
 
 
 def _build_pass(one: Pass, target: str) -> Compiled:
