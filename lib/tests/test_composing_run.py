@@ -109,6 +109,21 @@ def test_pipeline_tensor_and_data_ranks_give_what_one_process_gives(n, cases):
     holds(cases, n)
 
 
+MORE_ON_8 = [
+    (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, sequence_parallel=True), {"max_norm": 0.5}),
+    (Layout(t=4, d=2, zero=3, sequence_parallel=True, recompute="full", microbatch=3), {}),
+    (Layout(p=2, t=2, d=2, schedule="zb_v", zero=3, recompute="full"), {"max_norm": 0.5}),
+    (Layout(p=2, t=2, v=2, sequence_parallel=True, recompute="selective", microbatch=3), {}),
+    (Layout(p=2, d=2, c=2, schedule="zb_h1", zero=1), {"max_norm": 0.5, "T": 7}),
+    (Layout(p=2, t=2, c=2, sequence_parallel=True, recompute="full", zero=2, microbatch=6), {}),
+    (Layout(c=4, d=2, zero=3, recompute="selective", microbatch=3), {"T": 11}),
+]
+
+
+def test_tokens_and_sequences_over_ranks_and_recomputing_change_no_number():
+    holds(MORE_ON_8, 8)
+
+
 def deferred(world):
     """Weight gradients that B leaves for W in a block whose matrices are cut, and whether right."""
     found = []

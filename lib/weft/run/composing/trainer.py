@@ -18,7 +18,7 @@ from weft.plan.composing import Layout
 from weft.plan.simulate import Timeline
 from weft.run.composing.axes import lay_out
 from weft.run.composing.checks import check, checked
-from weft.run.composing.stages import held, mean_loss, schedule
+from weft.run.composing.stages import Tokens, held, schedule
 from weft.run.composing.whole import gathered_over_stages
 from weft.run.pipeline import Pipeline
 from weft.run.tensor import cuts, whole
@@ -58,10 +58,10 @@ class Trainer:
         self.axes = lay_out(layout, world)
         self.norm: float | None = None
         self.timeline: Timeline | None = None
-        stages = held(config, layout, self.axes, dtype, seed)
-        self.places = [place for place, _ in stages]
+        self.stages = held(config, layout, self.axes, dtype, seed)
+        self._tokens = Tokens(config, layout, self.axes)
         how = layout.zero, self.axes.data
-        self.zeros = [Zero(module, optimizer, *how, hooks=False) for _, module in stages]
+        self.zeros = [Zero(stage.module, optimizer, *how, hooks=False) for stage in self.stages]
         self._pipelines: dict[int, Pipeline] = {}
 
     def step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -97,7 +97,6 @@ class Trainer:
         if m not in self._pipelines:
             plan = schedule(self.layout, m)
             stages = [Sharded(zero) if zero.stage == 3 else zero.module for zero in self.zeros]
-            mean = mean_loss(self.config, self.layout, self.axes)
             by_stage = dict(zip(plan.stages_of(self.axes.p.rank), self.zeros, strict=True))
 
             def ready(stage: int, left: int) -> None:
@@ -105,12 +104,14 @@ class Trainer:
                 if zero.stage == 2 or (zero.stage < 2 and not left):
                     zero.take()
 
-            self._pipelines[m] = Pipeline(plan, stages, mean, self.axes.p, ready=ready)
+            self._pipelines[m] = Pipeline(plan, stages, self._tokens.loss, self.axes.p, ready=ready)
         return self._pipelines[m]
 
     def _own(self, tokens: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         """This rank's microbatches."""
-        mine = (x.chunk(self.layout.d)[self.axes.d.rank] for x in (tokens, targets))
+        rows = (x.chunk(self.layout.d)[self.axes.d.rank] for x in (tokens, targets))
+        modules = [stage.module for stage in self.stages]
+        mine = self._tokens.own(tokens.shape[1], modules, *rows)
         parts = (x.split(self.layout.microbatch) for x in mine)
         return list(zip(*parts, strict=True))
 
