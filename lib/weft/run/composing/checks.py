@@ -54,11 +54,15 @@ def check_fits(config: Config, layout: Layout, ranks: int) -> None:
         raise ValueError(
             f"config has {config.layers} layers, must have one for each of p * v = {stages} stages"
         )
-    hidden = config.hidden or 4 * config.width
-    for name, count in (("heads", config.heads), ("hidden", hidden), ("vocab", config.vocab)):
+    counts = {"heads": config.heads, "hidden": config.hidden or 4 * config.width}
+    for name, count in (counts | {"vocab": config.vocab}).items():
         if count < layout.t:
             told = f"config has {name} = {count}"
             raise ValueError(f"{told}, must have at least one for each of t = {layout.t} ranks")
+    found = getattr(config, "experts", 0)
+    if layout.e > 1 and found < layout.e:
+        told = f"config has {found} experts"
+        raise ValueError(f"{told}, must have at least one for each of e = {layout.e} ranks")
 
 
 def checked(

@@ -1,6 +1,6 @@
-"""This rank's stages, cut from one whole decoder: by layers, by columns, and a sequence's tokens."""
+"""This rank's stages, cut from one whole decoder by layers and columns, and its tokens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
@@ -14,9 +14,11 @@ from weft.plan.composing import Layout
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.ring import positions
 from weft.plan.schedule import Plan
+from weft.run import experts
 from weft.run.composing.axes import Axes
 from weft.run.ring import attention
 from weft.run.tensor import cross_entropy, parallelize
+from weft.run.zero import DataParallel
 
 TOKENS = "zigzag"  # who of c ranks has which tokens: each as many pairs of a causal mask
 
@@ -28,10 +30,14 @@ def schedule(layout: Layout, m: int) -> Plan:
 
 
 class Stage(NamedTuple):
-    """A virtual stage: its module, and which part of the whole decoder its first part is."""
+    """A virtual stage: its module, and which part of the whole decoder its first part is.
+
+    `zeros` are who keeps its parameters between them, and steps.
+    """
 
     module: nn.Sequential
     place: int
+    zeros: Sequence[DataParallel] = ()
 
 
 def held(config: Config, layout: Layout, axes: Axes, dtype: torch.dtype, seed: int) -> list[Stage]:
@@ -51,6 +57,8 @@ def held(config: Config, layout: Layout, axes: Axes, dtype: torch.dtype, seed: i
 def _cut(stage: Stage, config: Config, layout: Layout, axes: Axes, dtype: torch.dtype) -> Stage:
     """What a rank keeps of a stage before anything is sharded."""
     module = stage.module.to(axes.p.device, dtype)
+    if layout.e > 1:
+        module = experts.parallelize(module, axes.e)
     if layout.t > 1:
         module = parallelize(module, axes.t, layout.sequence_parallel, checks=False)
     if layout.recompute == "full":
