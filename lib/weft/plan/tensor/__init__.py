@@ -2,11 +2,22 @@
 
 from weft.plan.tensor.kept import kept
 from weft.plan.tensor.price import OVERLAPS, LayerTime, layer_time, wall
-from weft.plan.tensor.traffic import HALVES, LayerCall, calls, sent, sent_ends, sent_norms, shares
+from weft.plan.tensor.traffic import (
+    HALVES,
+    CallStep,
+    LayerCall,
+    calls,
+    sent,
+    sent_ends,
+    sent_norms,
+    shares,
+    steps,
+)
 
 __all__ = [
     "HALVES",
     "OVERLAPS",
+    "CallStep",
     "LayerCall",
     "LayerTime",
     "calls",
@@ -16,5 +27,6 @@ __all__ = [
     "sent_ends",
     "sent_norms",
     "shares",
+    "steps",
     "wall",
 ]
