@@ -1,7 +1,7 @@
 """A vocabulary over ranks: each looks up its own words, and no rank ever has all scores."""
 
+from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -12,7 +12,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from weft.nn.transformer import Embedding
-from weft.plan.tensor import VocabularyPart, check_words
+from weft.plan.arguments import whole
+from weft.plan.tensor import VocabularyPart, check_words, shares
 from weft.plan.tensors import dtype_of, ranked, tensor
 from weft.run.collectives import Group, agreed
 from weft.run.tensor.exchange import TensorRanks
@@ -27,17 +28,17 @@ class VocabularyEmbedding(nn.Module):
     positions lies whole on each, and gets the gradient of all tokens.
     """
 
-    def __init__(self, whole: Embedding, ranks: TensorRanks, last: bool):
+    def __init__(self, layer: Embedding, ranks: TensorRanks, last: bool):
         super().__init__()
-        self.ranks, self.places = ranks, whole.places
+        self.ranks, self.places = ranks, layer.places
         self.scattered = ranks.sequence_parallel and not last
-        total = whole.tokens.num_embeddings
+        total = layer.tokens.num_embeddings
         self.columns = [*torch.arange(total).tensor_split(ranks.n)]
-        mine = self.columns[ranks.rank].to(whole.tokens.weight.device)
+        mine = self.columns[ranks.rank].to(layer.tokens.weight.device)
         self.total, self.first = total, int(mine[0])
         self.tokens, self.positions = nn.Module(), nn.Module()
-        self.tokens.weight = cut(whole.tokens.weight, 0, mine)
-        table = whole.positions.weight
+        self.tokens.weight = cut(layer.tokens.weight, 0, mine)
+        table = layer.positions.weight
         self.positions.weight = trained(table.detach().clone(), table)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
@@ -48,6 +49,9 @@ class VocabularyEmbedding(nn.Module):
         return _Looked.apply(*weights, tokens_BT - self.first, places, self)
 
     def _agreed(self, tokens: Tensor) -> int:
+        if not self.ranks.checks:
+            return tokens.shape[1]
+
         def mine() -> tuple[int, dict[str, Any]]:
             shape = (*getattr(tokens, "shape", ()), 1, 1)[:2]
             beside = "module", self.tokens.weight
@@ -101,7 +105,12 @@ class _Looked(Function):
 
 
 def cross_entropy(
-    scores: Tensor, targets: Tensor, world: Group, kernel: Any = None, in_place: bool = False
+    scores: Tensor,
+    targets: Tensor,
+    world: Group,
+    kernel: Any = None,
+    in_place: bool = False,
+    words: int | None = None,
 ) -> Tensor:
     """Mean cross-entropy, in nats, of scores [B, T, N/t] of this rank's part of the vocabulary.
 
@@ -113,22 +122,47 @@ def cross_entropy(
     With `kernel`, weft.kernels.tensor, its `vocabulary_part` and `scores_gradient` do what torch's
     operations do otherwise, and read the scores twice in all. `in_place` lets backward overwrite
     the scores with their gradient.
+
+    Ranks first tell each other how many words they have, and what targets. Who knows that these
+    agree gives the `words` of the whole vocabulary, cut as torch.tensor_split does.
     """
     ranks = TensorRanks(world)
+    if words is not None:
+        _offers(kernel)
+        parts = shares(whole("words", words, least=ranks.n), ranks.n)
+        if scores.shape[-1] != parts[ranks.rank]:
+            raise ValueError(
+                f"words is {words}, of which rank {ranks.rank} has {parts[ranks.rank]}, must be "
+                f"those of scores, which has {scores.shape[-1]} here"
+            )
+        return _apply(scores, targets, ranks, parts, kernel, in_place)
 
     def mine() -> tuple[int, dict[str, Any]]:
         B, T, N = ranked("scores", scores, "B T N/t")
         tensor("targets", targets, "[B, T] of scores", (B, T), dtypes=("int64",),
                beside=("scores", scores))  # fmt: skip
-        if kernel is not None and not all(hasattr(kernel, name) for name in KERNELS):
-            raise ValueError(f"kernel is {kernel!r}, must be None, or have {' and '.join(KERNELS)}")
+        _offers(kernel)
         told = {"scores' shape but for words": [B, T], "scores' dtype": dtype_of(scores)}
         return N, told | {"the digest of targets": fingerprint(targets)}
 
     parts = agreed(ranks.group, mine)
     check_words("targets", targets, sum(parts))  # the same on every rank
-    first = [0, *accumulate(parts)][ranks.rank]
+    return _apply(scores, targets, ranks, parts, kernel, in_place)
+
+
+def _offers(kernel: Any) -> None:
+    """ValueError for a kernel that lacks one of KERNELS."""
+    if kernel is not None and not all(hasattr(kernel, name) for name in KERNELS):
+        raise ValueError(f"kernel is {kernel!r}, must be None, or have {' and '.join(KERNELS)}")
+
+
+def _apply(
+    scores: Tensor, targets: Tensor, ranks: TensorRanks, parts: Sequence[int], kernel: Any,
+    in_place: bool,
+) -> Tensor:  # fmt: skip
+    """With targets that count from this rank's first word."""
     both = [getattr(kernel, name) for name in KERNELS] if kernel else (_part, _gradient)
+    first = sum(parts[: ranks.rank])
     return _CrossEntropy.apply(scores, targets - first, ranks, *both, in_place)
 
 

@@ -73,6 +73,10 @@ class Zero3(Zero2):
         if self.rank == 0 < self.n - 1:
             warn_of_one([unit.numel for unit in self.buckets], small=BUCKET)
 
+    def hooked(self, hooks: bool) -> bool:
+        """Always: weights are freed when a unit's gradients have been taken."""
+        return True
+
     def split(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
         self.modules, self._order, self._next, self._last = [], [], {}, {}
         self._root = self.module
@@ -114,12 +118,13 @@ class Zero3(Zero2):
         for unit in self.buckets:
             self.reshard(unit)
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
+    @contextmanager
+    def around_forward(self) -> Iterator[None]:
         self._order = []
-        output = super().__call__(*inputs, **named)
+        with super().around_forward():
+            yield
         self._next = dict(pairwise(self._order))
         self._last = {later: unit for unit, later in self._next.items()}
-        return output
 
     def before_forward(self, unit: ShardedModule, module: nn.Module, inputs: Any) -> None:
         """Have its weights, and the next's; those not where it is computed again."""

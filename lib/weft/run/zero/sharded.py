@@ -25,11 +25,12 @@ from torch.autograd import Variable
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from weft.plan.arguments import whole
 from weft.plan.zero import BUCKET, bucketed, shard
 from weft.ref.precision import LossScaler
 from weft.run.collectives import Group, broadcast, group_rank_size
 from weft.run.zero.buckets import Bucket, Named, Piece
-from weft.run.zero.checks import check_gradient, check_how, check_positive, check_same, trained
+from weft.run.zero.checks import Own, check_gradient, check_how, check_positive, check_same, trained
 from weft.run.zero.comm_thread import comm_thread
 from weft.run.zero.module_face import ModuleFace
 from weft.run.zero.optimizer import Groups, made_optimizer
@@ -60,16 +61,22 @@ class DataParallel(ModuleFace):
         units: Units | None = None,
         buffers: str = "own",
         groups: Groups | None = None,
+        hooks: bool = True,
+        own: Own | None = None,
+        over: int | None = None,
     ):
         group, self.rank, self.n = group_rank_size(world)
         bucket = check_how(bucket, dtype, scaler, buffers)
-        named = trained(module, world)
+        named = trained(module, world, own)
+        self.over = self.n if over is None else whole("over", over)
         self.units = None if units is None else named_units(module, units)
         names = [name for name, x in module.named_modules() if x in (self.units or ())]
-        check_same(module, (self.stage, bucket, dtype, unused, names, buffers), group)
+        self._hooked = self.hooked(hooks)
+        how = self.stage, bucket, dtype, unused, names, buffers, self._hooked, self.over
+        check_same(module, how, group, own)
         self.module, self.dtype, self.comm = module, dtype, comm_thread(group)
         self.buffers, self.group = buffers, group
-        copy_frozen(module, dtype, self.comm.group)
+        copy_frozen(module, dtype, self.comm.group, own)
         self.buckets = [self.make_bucket(part) for part in self.split(named, bucket)]
         shapes = {name: parameter.shape for name, parameter in named}
         like = self.buckets[0].weights
@@ -81,6 +88,10 @@ class DataParallel(ModuleFace):
         self._hooks = list(self.register_hooks())
 
     # --- what the stages differ in ----------------------------------------------------------------
+
+    def hooked(self, hooks: bool) -> bool:
+        """Whether backward hands gradients over."""
+        return bool(hooks)
 
     def split(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
         """The parameters of each bucket, in the order in which they are sent."""
@@ -98,7 +109,10 @@ class DataParallel(ModuleFace):
         return range(numel)
 
     def reduce(self, bucket: Bucket) -> None:
-        """Sum the flat buffer of gradients over ranks, which each added 1 / n of theirs."""
+        """Sum the flat buffer of gradients over ranks, which each added 1 / n of theirs.
+
+        Where they are divided `over` another number, what comes out is no mean, but called so.
+        """
         self.comm.ring("all_reduce", bucket.gradients)
         bucket.mean = bucket.gradients
 
@@ -119,11 +133,17 @@ class DataParallel(ModuleFace):
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """The module's output; floating inputs are rounded to `dtype`, if any."""
         inputs = [self._fit(x) for x in inputs]
+        with self.around_forward():
+            return self.module(*inputs, **{name: self._fit(x) for name, x in named.items()})
+
+    @contextmanager
+    def around_forward(self) -> Iterator[None]:
+        """Around a forward of the module that is not called through this, for want of dtypes."""
         for bucket in self.buckets:
             bucket.show()
         if self.buffers == "rank 0" and self.module.training:
             self.copy_buffers()
-        return self.module(*inputs, **{name: self._fit(x) for name, x in named.items()})
+        yield
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -144,11 +164,46 @@ class DataParallel(ModuleFace):
         self.update.step()
         self.refresh()
 
+    def take(self) -> None:
+        """Begin to average the gradients that the parameters have, where there are no `hooks`.
+
+        Every rank calls it as often. What was averaged since the last step is added to.
+        """
+        if self._hooked:
+            raise RuntimeError("zero has hooks, which take gradients during backward")
+        self._finish()
+        self.update.forget()
+        for bucket in self.buckets:
+            self._prepare(bucket)
+            for i, parameter in enumerate(bucket.parameters):
+                if parameter.grad is not None:
+                    check_gradient(bucket.names[i], parameter.grad)
+                    bucket.add(i, parameter.grad, 1 / self.over)
+                    parameter.grad = None
+            self._send_next()
+            bucket.missing = len(bucket.names)
+        self._due = False
+
     def clip(self, max_norm: float) -> float:
         """Shorten the whole gradient to `max_norm`; how long it was."""
         check_positive("max_norm", max_norm)
         self._complete()
         return self.update.clip(max_norm)
+
+    def squares(self, counts: Callable[[str], bool] = lambda name: True) -> Tensor:
+        """The sum of the gradient's squares over what this rank alone keeps: their sum is all.
+
+        With `counts` only of parameters for whose names it is true: where several Zeros share one
+        model, one of those that have a parameter counts it. `shorten` is what it is for.
+        """
+        self._complete()
+        return self.update.squares(counts)
+
+    def shorten(self, norm: float, max_norm: float) -> None:
+        """Shorten a gradient that is `norm` long, other Zeros' part of it included."""
+        check_positive("max_norm", max_norm)
+        self._complete()
+        self.update.shorten(norm, max_norm)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -196,7 +251,7 @@ class DataParallel(ModuleFace):
 
     def register_hooks(self) -> Iterator[RemovableHandle]:
         """Have backward hand over each gradient that is complete."""
-        for bucket in self.buckets:
+        for bucket in self.buckets if self._hooked else ():
             for i, parameter in enumerate(bucket.parameters):
                 hook = partial(self._take, bucket, i)
                 yield parameter.register_post_accumulate_grad_hook(hook)
@@ -206,7 +261,7 @@ class DataParallel(ModuleFace):
         self._begin_backward()
         check_gradient(bucket.names[i], parameter.grad)
         self._prepare(bucket)
-        bucket.add(i, parameter.grad, 1 / self.n)
+        bucket.add(i, parameter.grad, 1 / self.over)
         parameter.grad = None
         if self._sending:
             for following in self.buckets[self._sent :]:
@@ -250,14 +305,22 @@ class DataParallel(ModuleFace):
         """Send what is left, and wait until all is averaged."""
         while self._sent < len(self.buckets):
             self._send_next()
+        self._finish()
+        self._due = False
+
+    def _finish(self) -> None:
+        """Wait until all that was sent is averaged."""
         for ticket in self._tickets:
             ticket.result()
         self._tickets.clear()
-        self._due, self._sent = False, 0
+        self._sent = 0
 
     def _complete(self) -> None:
-        if self._due:
+        if self._due and self._hooked:
             self._average()
+        elif self._due:
+            self.take()
+        self._finish()
 
     def _fit(self, x: Any) -> Any:
         fits = self.dtype is None or not isinstance(x, Tensor) or not x.is_floating_point()
@@ -320,9 +383,13 @@ class Zero2(Zero1):
             ticket.result()
 
 
-def copy_frozen(module: nn.Module, dtype: torch.dtype | None, group: dist.ProcessGroup) -> None:
-    """Parameters that are not trained stay whole on every rank: rank 0's, in `dtype`."""
-    for parameter in module.parameters():
+def copy_frozen(
+    module: nn.Module, dtype: torch.dtype | None, group: dist.ProcessGroup, own: Own | None
+) -> None:
+    """Own parameters that are not trained stay whole on every rank: rank 0's, in `dtype`."""
+    for name, parameter in module.named_parameters():
+        if own is not None and not own(name):
+            continue
         if not parameter.requires_grad or not parameter.numel():
             broadcast(parameter.data, group)
             if dtype is not None and parameter.is_floating_point():
