@@ -1,7 +1,31 @@
 """Several cuts at once: layouts, clusters, and what a step of training costs under each."""
 
 from weft.plan.composing.cluster import CLUSTERS, Cluster
+from weft.plan.composing.command import words
+from weft.plan.composing.deepspeed import from_deepspeed, to_deepspeed
 from weft.plan.composing.layout import Layout
+from weft.plan.composing.megatron import from_megatron, read_megatron, to_megatron
 from weft.plan.composing.ranks import axes, coordinates, groups
+from weft.plan.composing.torchtitan import (
+    from_torchtitan,
+    to_torchtitan,
+    to_torchtitan_function,
+)
 
-__all__ = ["CLUSTERS", "Cluster", "Layout", "axes", "coordinates", "groups"]
+__all__ = [
+    "CLUSTERS",
+    "Cluster",
+    "Layout",
+    "axes",
+    "coordinates",
+    "from_deepspeed",
+    "from_megatron",
+    "from_torchtitan",
+    "groups",
+    "read_megatron",
+    "to_deepspeed",
+    "to_megatron",
+    "to_torchtitan",
+    "to_torchtitan_function",
+    "words",
+]
