@@ -3,6 +3,7 @@
 from weft.plan.composing.cluster import CLUSTERS, Cluster
 from weft.plan.composing.command import words
 from weft.plan.composing.deepspeed import from_deepspeed, to_deepspeed
+from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.layout import Layout
 from weft.plan.composing.megatron import from_megatron, read_megatron, to_megatron
 from weft.plan.composing.ranks import axes, coordinates, groups
@@ -15,9 +16,11 @@ from weft.plan.composing.torchtitan import (
 __all__ = [
     "CLUSTERS",
     "Cluster",
+    "Estimate",
     "Layout",
     "axes",
     "coordinates",
+    "estimate",
     "from_deepspeed",
     "from_megatron",
     "from_torchtitan",
