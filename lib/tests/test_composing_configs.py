@@ -175,7 +175,7 @@ def test_a_model_that_is_no_flavor_is_told_and_given():
         ("[parallelism]\nexpert_parallel_degree = 2\ntensor_parallel_degree = 2", 8,
          "expert_tensor_parallel_degree must be 2"),
         ("[activation_checkpoint]\nmode = 'memory_budget'", 8, "mode is 'memory_budget'"),
-        ("= 3", 8, "text is no TOML"),
+        ("= 3", 8, "must be TOML"),
     ],
 )  # fmt: skip
 def test_a_toml_that_cannot_be_is_named(part, devices, complaint):

@@ -243,7 +243,7 @@ def test_the_last_of_two_counts_and_the_batch_defaults_to_one_microbatch():
         ("--tensor-model-parallel-size 3", 8, "must be a multiple of p * t * c = 3"),
         ("--num-query-groups 8", 8, "has no effect without --group-query-attention"),
         ("--pipeline-model-parallel-size 7", 7, "is 24, must be a multiple of --pipeline"),
-        ("--global-batch-size 10", 8, "batch is 10, must be a multiple of d * microbatch = 16"),
+        ("--global-batch-size 10", 8, "must be a multiple of --micro-batch-size * d = 2 * 8"),
         ("--expert-model-parallel-size 2", 8, "must be 1 without --num-experts"),
         ("--num-experts 6 --expert-model-parallel-size 4", 8, "must divide --num-experts = 6"),
         ("--num-experts 8 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 1", 8,

@@ -54,7 +54,7 @@ def launched(arguments: Sequence[str], devices: int | None) -> tuple[int | None,
     >>> launched(["torchrun", "--nproc-per-node=8", "--nnodes", "4", "p.py", "--bf16"], None)
     (32, ['--bf16'])
     """
-    given = [str(word) for word in row("arguments", arguments, empty=True)]
+    given = [str(word) for word in row("arguments", arguments)]
     devices = None if devices is None else whole("devices", devices)
     at = next((i for i, word in enumerate(given) if word.endswith(".py")), None)
     before, after = ([], given) if at is None else (given[:at], given[at + 1 :])

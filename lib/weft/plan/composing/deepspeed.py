@@ -142,7 +142,10 @@ def from_deepspeed(config: Mapping[str, Any], devices: int) -> tuple[Layout, int
     if devices % (p * t * c):
         raise ValueError(f"devices is {devices}, must be a multiple of p * t * c = {p * t * c}")
     d = devices // (p * t * c)
-    settings = of_deepspeed(config, d)
+    try:
+        settings = of_deepspeed(config, d)
+    except ValueError as error:
+        raise ValueError(f"devices is {devices}, of which {d} share the batch: {error}") from None
     if settings.microbatch is None:
         raise ValueError(f"{MICRO} is missing, must be given, or follow from {BATCH}")
     each = whole(EVERY, pipeline.get(EVERY, 0), least=0)

@@ -246,7 +246,7 @@ def from_torchtitan(
     try:
         config = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"text is no TOML: {error}") from None
+        raise ValueError(f"text is {text[:40]!r}, must be TOML: {error}") from None
     _check(config)
     training, parallelism = config.get("training", {}), config.get("parallelism", {})
     read = {name: _degree(parallelism, f"{name}_parallel_degree") for name in DEGREES}
@@ -259,6 +259,7 @@ def from_torchtitan(
         shape = FLAVORS.get(model.get("flavor")) if model.get("name") == "llama3" else None
     if shape is None:
         raise ValueError("shape is None, must be given: the text names no flavor that is known")
+    instance(ModelShape, shape=shape)
     shape = replace(shape, seq=whole("training.seq_len", training.get("seq_len", 2048)))
     local = whole("training.local_batch_size", training.get("local_batch_size", 8))
     batch = training.get("global_batch_size", -1)

@@ -60,7 +60,7 @@ class MegatronGiven:
                 name, equals, value = word.partition("=")
                 last = self.values[name] = [value] if equals else []
             elif last is None:
-                raise ValueError(f"{word!r} stands before any argument, must begin with --")
+                raise ValueError(f"arguments begin with {word!r}, must begin with --")
             else:
                 last.append(word)
         for name in self.values:

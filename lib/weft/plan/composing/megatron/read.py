@@ -56,14 +56,17 @@ def from_megatron(
 def read_megatron(arguments: Sequence[str], devices: int | None = None) -> MegatronLine:
     """All that `from_megatron` says, and the arguments that were ignored or not counted."""
     if isinstance(arguments, str):
-        raise ValueError("arguments is one text, must be a list of words: words(line) makes it")
+        said = f"arguments is {arguments[:40]!r}, must be a list of words"
+        raise ValueError(f"{said}: words(line) makes one of a text")
     devices, rest = launched(arguments, devices)
     given = MegatronGiven(rest)
     t = given.whole("tensor-model-parallel-size", 1)
     shape = _shape(given, t)
     layout, notes = _layout(given, shape, t, devices)
     batch = given.whole("global-batch-size", layout.microbatch * layout.d)
-    layout.microbatches(batch)
+    if batch % (layout.d * layout.microbatch):
+        rule = f"must be a multiple of --micro-batch-size * d = {layout.microbatch} * {layout.d}"
+        raise ValueError(f"--global-batch-size is {batch}, {rule}, as devices is {devices}")
     if "fp8-format" in given:
         dtype = "fp8"
     else:
