@@ -134,7 +134,8 @@ VALUES = {
     "plan.collectives.": {"steps": collectives.ring_all_reduce(4)},
     "plan.composing.": {"axis": "d", "layout": composing.Layout(p=2, t=2, d=4, e=2),
         "schedule": "interleaved", "zero": 1, "sequence_parallel": True, "t": 2, "c": 2, "e": 2,
-        "node": 8, "batch": 16, "between": LINKS["ib-ndr"], "attention": "flash", "source": "here"},
+        "node": 8, "batch": 16, "between": LINKS["ib-ndr"], "attention": "flash", "software": "today", "source": "here",
+        "hides": ("data",), "late": 0.0},
     "plan.composing.from_deepspeed.": {
         "config": composing.to_deepspeed(composing.Layout(d=2), 4), "devices": 2,
     },
