@@ -1,7 +1,6 @@
 """`weft plan cluster`: the layouts of a model on a cluster, ranked, or one of them judged."""
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,7 +23,6 @@ LINKED = {  # a chip -> its links inside a node and between nodes
 }
 SYSTEMS = "megatron", "deepspeed", "torchtitan"
 ROWS = 10
-ENDS = "\\"  # of a line that goes on
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("between", "link from a device to other nodes (InfiniBand of its years)"),
         ("software", "what the training system hides (today)"),
         ("dtype", "in which matmuls compute (bf16, or what the line says)"),
-        ("config", f"print the best layout's config for {', '.join(SYSTEMS)}"),
+        ("config", f"rank what {', '.join(SYSTEMS)} can say, and print the first's config"),
     ):
         parser.add_argument(f"--{name}", metavar="NAME", help=what)
     for name, what in (
@@ -73,8 +71,8 @@ def main(options: argparse.Namespace) -> int:
 
 def ranked(options: argparse.Namespace) -> int:
     """The layouts that fit, the fastest first."""
-    from weft.plan.composing import search
-    from weft.plan.composing.judge import why
+    from weft.plan.composing import why
+    from weft.plan.composing.systems import search_for, text_for
     from weft.plan.units import count
     from weft.terminal import table, working
 
@@ -85,25 +83,25 @@ def ranked(options: argparse.Namespace) -> int:
     model = model_shape(options.model, options.seq)
     shape, cluster = model.shape, of_cluster(options, None)
     batch, dtype = options.batch, options.dtype or "bf16"
-    with working("searching"):
-        found = search(shape, batch, cluster, dtype, **fixed(options.fixed))
+    system = options.config or "any"
+    with working("searching") as progress:
+        limits = fixed(options.fixed)
+        found = search_for(system, shape, batch, cluster, dtype, options.rows, progress, **limits)
     print(f"{options.model}: {count(shape.params)} parameters")
     for line in (*model.notes, *assumed(cluster, shape, batch, dtype, model.cut)):
         print(line)
     if not found:
         raise ValueError(f"no layout of {options.model} fits {said(cluster)}")
-    rows = found[: options.rows]
-    table(*sheet(rows))
+    table(*sheet(found))
     if len(found) > 1:
-        print(f"The second loses: {why(found[0][1], found[1][1])}.")
-    text = ""
-    if options.config:
-        text = config(options.config, shape, found, batch, cluster)
-        print(f"\n{text}")
+        print(f"The second is {why(found[0][1], found[1][1])}.")
+    text = text_for(system, shape, found[0][0], batch, cluster)
+    if text:
+        print(f"\nFor the first, {found[0][0]}:\n\n{text}")
     numbers = {
         "batch": batch,
         "devices": cluster.devices,
-        "layouts": [asdict(layout) | numbers_of(costs) for layout, costs in rows],
+        "layouts": [asdict(layout) | numbers_of(costs) for layout, costs in found],
     }
     write_json(options.json, numbers | ({"config": text} if text else {}))
     return 0
@@ -127,20 +125,26 @@ def judged(options: argparse.Namespace) -> int:
     cluster = of_cluster(options, layout.devices)
     dtype = options.dtype or {"fp8": "bf16", "fp32": "bf16"}.get(line.dtype, line.dtype)
     costs = estimate(shape, layout, batch, cluster, dtype)
-    m = layout.microbatches(batch)
-    print(f"read: {layout}; {m} microbatches of a batch of {batch}; {count(shape.params)} parameters")
+    m, ignored = layout.microbatches(batch), len(line.ignored)
+    print(f"{layout}; {m} microbatches of a batch of {batch}; {count(shape.params)} parameters")
     for note in (*line.uncounted, *assumed(cluster, shape, batch, dtype, "")):
         print(note)
-    if line.ignored:
-        print(f"ignored: {len(line.ignored)} arguments that bear on no layout")
-    chip, held = cluster.chip, costs.held
-    kept = ", ".join(f"{name} {nbytes / 1e9:.1f}" for name, nbytes in held.items())
-    fits = "fits" if costs.fits else "does not fit"
-    print(f"memory: {costs.memory / 1e9:.1f} of {chip.memory / 1e9:.0f} GB {fits}: {kept}")
+    if ignored:
+        print(f"ignored: {ignored} argument{'s' * (ignored > 1)} that bear on no layout")
+    chip = cluster.chip
+    kept = ", ".join(f"{name} {nbytes / 1e9:.1f}" for name, nbytes in costs.held.items())
+    fits = "it fits" if costs.fits else "it does not fit"
+    print(
+        f"memory of the fullest device: {costs.memory / 1e9:.1f} of {chip.memory / 1e9:.0f} GB, "
+        f"{fits}\n  GB: {kept}"
+    )
     print(
         f"step: {quantity(costs.seconds, 's')}, MFU {percent(costs.mfu)}, HFU "
-        f"{percent(costs.hfu)}, {costs.flops / 1e12:.0f} TFLOP/s; waiting in the pipeline "
-        f"{percent(bubble(costs))}, messages with nothing beside them {percent(exposed(costs))}"
+        f"{percent(costs.hfu)}, {costs.flops / 1e12:.0f} TFLOP/s"
+    )
+    print(
+        f"  bubble and uneven stages {percent(bubble(costs))}, messages with nothing beside them "
+        f"{percent(exposed(costs))}"
     )
     parts = sorted(costs.parts.items(), key=lambda part: -part[1])
     shares = [
@@ -261,14 +265,14 @@ def sheet(found) -> tuple[list[str], list[list[str]]]:
         if any(getattr(layout, name) > 1 for layout, _ in found)
     ]
     odd = any(layout.schedule not in ("one_f_one_b", "interleaved") for layout, _ in found)
-    columns = [*axes, "microbatch", *(["schedule"] if odd else []), "ZeRO", "seq", "recompute"]
+    columns = [*axes, "micro", *(["schedule"] if odd else []), "ZeRO", "SP", "recompute"]
     rows = []
     for layout, costs in found:
         cells = [str(getattr(layout, name)) for name in axes]
         cells += [str(layout.microbatch), *([layout.schedule] if odd else []), str(layout.zero)]
         cells += ["yes" if layout.sequence_parallel else "no", layout.recompute]
         rows.append([*cells, *short(costs)[:3], percent(bubble(costs)), percent(exposed(costs))])
-    return [*columns, "step", "MFU", "GB", "waiting", "messages"], rows
+    return [*columns, "step", "MFU", "GB", "waiting", "exposed"], rows
 
 
 def short(costs) -> list[str]:
@@ -283,35 +287,3 @@ def numbers_of(costs) -> dict:
     """An estimate for JSON."""
     names = "seconds", "memory", "fits", "mfu", "hfu", "flops"
     return {name: getattr(costs, name) for name in names} | {"parts": dict(costs.parts)}
-
-
-def config(system: str, shape, found, batch: int, cluster) -> str:
-    """The config of the first layout that a system can say, under a line that says which it is."""
-    first = None
-    for place, (layout, _) in enumerate(found, 1):
-        try:
-            text = text_for(system, shape, layout, batch, cluster)
-        except ValueError as error:
-            first = first or error
-            continue
-        which = "the best layout" if place == 1 else f"number {place}, since of the first {first}"
-        return f"# {which}: {layout}\n{text}"
-    raise ValueError(f"{system} can say none of the layouts that fit: {first}")
-
-
-def text_for(system: str, shape, layout, batch: int, cluster) -> str:
-    """The config of one layout as it is copied."""
-    from weft.plan.composing import to_deepspeed, to_megatron, to_torchtitan
-
-    if system == "deepspeed":
-        return json.dumps(to_deepspeed(layout, batch), indent=2)
-    if system == "torchtitan":
-        return to_torchtitan(shape, layout, batch).rstrip()
-    nodes, here = cluster.nodes, min(cluster.node, cluster.devices)
-    lines = [f"torchrun --nproc-per-node {here} --nnodes {nodes} pretrain_gpt.py"]
-    for word in to_megatron(shape, layout, batch):
-        if word.startswith("--"):
-            lines.append(f"    {word}")
-        else:
-            lines[-1] += f" {word}" if word.replace("_", "").isalnum() else f" '{word}'"
-    return f" {ENDS}\n".join(lines)

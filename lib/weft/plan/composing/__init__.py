@@ -2,11 +2,13 @@
 
 from weft.plan.composing.cluster import CLUSTERS, Cluster
 from weft.plan.composing.command import words
+from weft.plan.composing.compare import why
 from weft.plan.composing.deepspeed import from_deepspeed, to_deepspeed
 from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.layout import Layout
 from weft.plan.composing.megatron import from_megatron, read_megatron, to_megatron
 from weft.plan.composing.ranks import axes, coordinates, groups
+from weft.plan.composing.search import search
 from weft.plan.composing.torchtitan import (
     from_torchtitan,
     to_torchtitan,
@@ -26,9 +28,11 @@ __all__ = [
     "from_torchtitan",
     "groups",
     "read_megatron",
+    "search",
     "to_deepspeed",
     "to_megatron",
     "to_torchtitan",
     "to_torchtitan_function",
+    "why",
     "words",
 ]

@@ -79,12 +79,8 @@ def estimate(
     stages = stage_seconds(shape, layout, cluster, dtype)
     parts = {name: m * stages.parts.get(name, 0.0) for name in PARTS}
     parts["imbalance"] = m * (sum(stages.slowest) - stages.mean)
+    parts["bubble"] = bubble_seconds(layout, stages)
     if layout.p > 1:
-        v = max(2, layout.v) if layout.schedule in FOLDED else layout.v
-        f, b, w = stages.others
-        w = min(w, f, b) if layout.schedule.startswith("zb") else w
-        b = sum(stages.others) - f - w
-        parts["bubble"] = idle(layout.schedule, layout.p, f, b, w, v)
         hidden = "pipeline" in cluster.runs.hides
         parts["pipeline"] = hops(layout, m, hidden) * hop_seconds(shape, layout, cluster)
     params, experts = holds.parameters(shape, layout)
@@ -171,6 +167,15 @@ def stage_seconds(
         max(0.0, x - y) / (layout.p - 1) for x, y in zip(whole_model, slowest, strict=True)
     )
     return Stages(slowest, others, mean, parts)
+
+
+def bubble_seconds(layout: Layout, stages: Stages) -> float:
+    """How long a rank waits in a step for the pipeline to fill and to drain."""
+    if layout.p == 1:
+        return 0.0
+    f, b, w = stages.others
+    w = min(w, f, b) if layout.schedule.startswith("zb") else w
+    return idle(layout.schedule, layout.p, f, sum(stages.others) - f - w, w, layout.v)
 
 
 def _ranks(

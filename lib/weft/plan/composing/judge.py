@@ -1,4 +1,4 @@
-"""What to say of an estimate: why one layout loses to another, and what small changes are worth."""
+"""What to say of a layout that somebody has: which small changes are worth how much."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,50 +8,8 @@ from weft.plan.composing.cluster import Cluster
 from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.layout import Layout
 from weft.plan.shape import RECOMPUTE, ModelShape
-from weft.plan.units import quantity
 
-WORDS = {  # a part of a step -> what is said of it
-    "matmul": "matmuls",
-    "attention": "attention",
-    "elementwise": "what is done element by element",
-    "recompute": "recomputing",
-    "imbalance": "stages that wait for the slowest",
-    "bubble": "the bubble",
-    "tensor": "tensor messages",
-    "pipeline": "pipeline messages",
-    "context": "context messages",
-    "experts": "expert messages",
-    "data": "data messages",
-    "optimizer": "the optimizer",
-}
-TOLD = 0.1  # of the difference: a part that says less is not named
 MOVES = (("t", "d"), ("t", "p"), ("p", "d"), ("c", "d"), ("c", "p"), ("t", "c"))
-
-
-def why(best: Estimate, other: Estimate) -> str:
-    """Which parts of the step make one layout slower than another, the largest first.
-
-    >>> from weft.plan.composing import CLUSTERS
-    >>> from weft.plan.shape import SHAPES
-    >>> shape, pod = SHAPES["gpt-22b"], CLUSTERS["h100-pod"].of(64)
-    >>> one, two = (estimate(shape, Layout(p=p, t=4, d=16 // p), 64, pod) for p in (4, 2))
-    >>> why(two, one).startswith("it takes ")
-    True
-    """
-    instance(Estimate, best=best, other=other)
-    lost = other.seconds - best.seconds
-    most = max(other.seconds, best.seconds)
-    said = f"it takes {quantity(abs(lost), 's', most)} {'less' if lost < 0 else 'more'}"
-    differs = {name: other.parts[name] - best.parts[name] for name in WORDS}
-    least = TOLD * max(map(abs, differs.values()))
-    names = sorted(differs, key=lambda name: -abs(differs[name]))
-    told = [name for name in names if abs(differs[name]) >= least > 0]
-    parts = [
-        f"{quantity(abs(differs[name]), 's', most)} {'more' if differs[name] > 0 else 'less'} "
-        f"for {WORDS[name]}"
-        for name in told
-    ]
-    return f"{said}: {', '.join(parts)}" if parts else said
 
 
 def improved(
