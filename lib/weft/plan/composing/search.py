@@ -18,7 +18,7 @@ from weft.plan.composing.estimate import (
     bubble_seconds,
     checked,
     estimate,
-    stage_seconds,
+    priced,
 )
 from weft.plan.composing.held import memory
 from weft.plan.composing.layout import FIELDS, FOLDED, Layout
@@ -128,8 +128,6 @@ def _allowed(
         m = checked(shape, layout, batch, cluster, dtype)
     except ValueError:
         return None
-    if layout.p > 1 and layout.schedule == "interleaved" and m % layout.p:
-        return None
     return m if m >= LEAST.get(layout.schedule, 0) * layout.p else None
 
 
@@ -148,7 +146,7 @@ def _microbatches(
         layout = Layout(**cut, microbatch=size, sequence_parallel=kept, recompute=recompute)
         m = _allowed(shape, layout, batch, cluster, dtype)
         if m:
-            yield Bounded(m * stage_seconds(shape, layout, cluster, dtype).mean, layout)
+            yield Bounded(m * priced(shape, layout, cluster, dtype).mean, layout)
 
 
 def _kept(cut: dict[str, int], fixed: dict[str, Any]) -> list[bool]:
@@ -211,6 +209,7 @@ def _forms(
             layout = replace(rough.layout, schedule=schedule, v=v, recompute=recompute)
             m = _allowed(shape, layout, batch, cluster, dtype)
             if m:
-                stages = stage_seconds(shape, layout, cluster, dtype)
-                least = m * sum(stages.slowest) + bubble_seconds(layout, stages)
+                stages = priced(shape, layout, cluster, dtype)
+                waits = bubble_seconds(layout, stages) if layout.p > 1 else 0.0
+                least = m * sum(stages.slowest) + waits
                 yield Bounded(least, layout)
