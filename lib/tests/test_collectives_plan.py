@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.plan.collectives import steps as plan
-from weft.plan.collectives.boxes import BOXES, Cluster
+from weft.plan.collectives.boxes import BOXES, BoxCluster
 from weft.plan.collectives.price import (
     ALGORITHMS,
     OPS,
@@ -441,7 +441,7 @@ def test_two_trees_take_no_longer_than_said_and_little_less(n):
 
 def test_with_boxes_near_partners_first_means_little_far_away():
     """In boxes of eight, halving sends no more out of them than rails do, in fewer steps."""
-    pair = Cluster(BOXES["dgx-h100"], 4)
+    pair = BoxCluster(BOXES["dgx-h100"], 4)
     steps = plan.halving_doubling_all_reduce(pair.n)
     out = Counter()
     for step in steps[: len(steps) // 2]:
@@ -530,7 +530,7 @@ def test_a_gpus_lanes_add_up():
 
 
 def test_ranks_of_a_cluster():
-    pair = Cluster(BOXES["dgx-a100"], 3)
+    pair = BoxCluster(BOXES["dgx-a100"], 3)
     assert pair.n == 24
     inside, outside = LINKS["nvlink3"], LINKS["ib-hdr"]
     assert [pair.link(7, t) for t in (0, 8, 23)] == [inside, outside, outside]
@@ -574,8 +574,8 @@ def test_n_is_checked(name, n):
         (lambda: sent(plan.ring_all_gather(3), (1, 2)), "amounts has 2 entries, must have 3"),
         (lambda: cost(plan.ring_all_gather(3), (1, 2), WIRE), "amounts has 2 entries"),
         (lambda: cost(plan.all_to_all(1), (1,), lambda *_: WIRE, True), "link is a function"),
-        (lambda: Cluster(BOXES["nvl72"], 0), "nodes is 0"),
-        (lambda: Cluster(BOXES["nvl72"], 1).link(0, 72), "target is 72, must be from 0 to 71"),
+        (lambda: BoxCluster(BOXES["nvl72"], 0), "nodes is 0"),
+        (lambda: BoxCluster(BOXES["nvl72"], 1).link(0, 72), "target is 72, must be from 0 to 71"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_named(call, words):

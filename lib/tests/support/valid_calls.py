@@ -9,6 +9,7 @@ from weft.plan import (
     attention,
     collectives,
     comm,
+    composing,
     decode,
     experts,
     gpu,
@@ -130,6 +131,9 @@ VALUES = {
     "plan.collectives.Steps.": {"steps": [[collectives.Send(0, 1, 0, False)]], "op": "broadcast",
     "n": 2},
     "plan.collectives.": {"steps": collectives.ring_all_reduce(4)},
+    "plan.composing.": {"axis": "d", "layout": composing.Layout(p=2, t=2, d=4, e=2),
+        "schedule": "interleaved", "zero": 1, "sequence_parallel": True, "t": 2, "c": 2, "e": 2,
+        "node": 8, "batch": 16, "between": LINKS["ib-ndr"], "attention": "flash", "source": "here"},
     "plan.decode.check.": {
         "q": tensor((1, 1, 4, 16)), "k_cache": CACHE, "v_cache": CACHE, "scale": 0.5,
         "block_table": tensor((1, 2), "int32"), "lengths": tensor((1,), "int32"),
@@ -243,7 +247,9 @@ VALUES = {
 }  # fmt: skip
 
 INSTANCES = {  # of the classes that have methods
-    "plan.collectives.Cluster": collectives.Cluster(collectives.BOXES["dgx-h100"], 2),
+    "plan.composing.Cluster": composing.CLUSTERS["selene"],
+    "plan.composing.Layout": composing.Layout(p=2, t=2, d=4, e=2),
+    "plan.collectives.BoxCluster": collectives.BoxCluster(collectives.BOXES["dgx-h100"], 2),
     "plan.decode.Blocks": lambda: pool(),
     "plan.decode.Scheduler": lambda: scheduler(),
     "plan.decode.Service": SERVICE,

@@ -7,7 +7,7 @@ from weft.plan.arguments import sizes
 from weft.plan.collectives import (
     BOXES,
     STEPS,
-    Cluster,
+    BoxCluster,
     crossover,
     hierarchical_seconds,
     rails_seconds,
@@ -63,7 +63,7 @@ def rails(box: str = "dgx-h100", nodes: int = 4, size: int = 2**30) -> tuple[str
     """All-reduce of `size` bytes on some boxes: one ring, a ring for each card, or three stages."""
     kind = chosen("box", box, BOXES)
     nodes, size = sizes(nodes=nodes, size=size)
-    n = Cluster(kind, nodes).n
+    n = BoxCluster(kind, nodes).n
     wires = nodes, kind.gpus, kind.inside, kind.outside
 
     def flat(S: float) -> float:

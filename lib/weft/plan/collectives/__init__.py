@@ -1,6 +1,6 @@
 """Collectives as steps of sends: built, verified, counted and priced."""
 
-from weft.plan.collectives.boxes import BOXES, Box, Cluster
+from weft.plan.collectives.boxes import BOXES, Box, BoxCluster
 from weft.plan.collectives.price import (
     ALGORITHMS,
     NVLS,
@@ -43,7 +43,7 @@ __all__ = [
     "RING_HOPS",
     "STEPS",
     "Box",
-    "Cluster",
+    "BoxCluster",
     "Held",
     "Send",
     "Steps",

@@ -45,10 +45,10 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class BoxCluster:
     """Some boxes of one kind; rank r is GPU r % gpus of box r // gpus.
 
-    >>> pair = Cluster(BOXES["dgx-h100"], nodes=2)
+    >>> pair = BoxCluster(BOXES["dgx-h100"], nodes=2)
     >>> pair.n, pair.link(3, 5).name, pair.link(3, 11).name
     (16, 'nvlink4', 'ib-ndr')
     """

@@ -152,11 +152,11 @@ def cut(numels: Sequence[int], kept: range) -> tuple[tuple[int, range], ...]:
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def checked_stage(stage: int) -> int:
+def checked_stage(stage: int, name: str = "stage") -> int:
     """A stage of ZeRO, or ValueError."""
     stage = plain(stage)
     if type(stage) is not int or stage not in STAGES:
-        raise ValueError(f"stage is {stage!r}, must be 0, 1, 2 or 3")
+        raise ValueError(f"{name} is {stage!r}, must be 0, 1, 2 or 3")
     return stage
 
 
