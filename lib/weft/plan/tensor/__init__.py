@@ -1,6 +1,7 @@
 """Tensor and sequence parallelism: what a layer sends, keeps, and waits for."""
 
 from weft.plan.tensor.kept import kept
+from weft.plan.tensor.latency import kv_share, one_shot, one_shot_until
 from weft.plan.tensor.price import OVERLAPS, LayerTime, layer_time, wall
 from weft.plan.tensor.traffic import HALVES, LayerCall, calls, sent, sent_ends, sent_norms, shares
 
@@ -11,7 +12,10 @@ __all__ = [
     "LayerTime",
     "calls",
     "kept",
+    "kv_share",
     "layer_time",
+    "one_shot",
+    "one_shot_until",
     "sent",
     "sent_ends",
     "sent_norms",
