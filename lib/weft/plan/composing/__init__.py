@@ -1,7 +1,8 @@
 """Several cuts at once: layouts, clusters, and what a step of training costs under each."""
 
 from weft.plan.composing.cluster import CLUSTERS, Cluster
+from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.layout import Layout
 from weft.plan.composing.ranks import axes, coordinates, groups
 
-__all__ = ["CLUSTERS", "Cluster", "Layout", "axes", "coordinates", "groups"]
+__all__ = ["CLUSTERS", "Cluster", "Estimate", "Layout", "axes", "coordinates", "estimate", "groups"]

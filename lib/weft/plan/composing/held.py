@@ -1,0 +1,83 @@
+"""What the fullest device of a layout holds: weft.plan.memory's counts, over every axis at once."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from weft.plan.composing.layout import FOLDED, Layout
+from weft.plan.memory import activations, model_states, passing
+from weft.plan.memory import parameters as fullest
+from weft.plan.shape import ModelShape
+
+RECIPE = "mixed, fp32 gradients"  # what a parameter has: weights of 16 bits, all else of 32
+
+
+def parameters(shape: ModelShape, layout: Layout) -> tuple[int, int]:
+    """Parameters on the fullest device, before ZeRO: all but experts, and of experts."""
+    return _parameters(shape, layout.t, layout.p, layout.e)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(shape: ModelShape, t: int, p: int, e: int) -> tuple[int, int]:
+    if not shape.experts:
+        return fullest(shape, t, p), 0
+    held = fullest(_fewer(shape, e), t, p)
+    of_layer = sum(rows * columns for rows, columns in shape.expert_matrices.values()) // t
+    layers = min(-(-shape.layers // p), shape.experts.layers or shape.layers)
+    experts = layers * shape.experts.count // e * of_layer
+    return held - experts, experts
+
+
+def _fewer(shape: ModelShape, e: int) -> ModelShape:
+    """The model with those experts alone that one of e ranks has."""
+    if not shape.experts or e == 1:
+        return shape
+    count = shape.experts.count // e
+    few = replace(shape.experts, count=count, active=min(count, shape.experts.active))
+    return replace(shape, experts=few)
+
+
+def memory(shape: ModelShape, layout: Layout, m: int, attention: str) -> dict[str, float]:
+    """Bytes on the fullest device by what they are for; with 18 for a parameter before ZeRO.
+
+    Weights have 2 bytes, gradients 4 and what the optimizer keeps 12. "passing" is what is there
+    for moments and a reserve: weft.plan.memory.passing.
+    """
+    dense, experts = parameters(shape, layout)
+    over = layout.d * layout.c
+    states = [model_states(dense, over, layout.zero, RECIPE)]
+    if experts:
+        states.append(model_states(experts, over // layout.e, layout.zero, RECIPE))
+    kept = {
+        name: sum(getattr(some, name) for some in states)
+        for name in ("weights", "gradients", "optimizer")
+    }
+    cut = layout.t, layout.p, layout.v, layout.c, layout.e, layout.schedule
+    how = layout.zero, layout.sequence_parallel, layout.recompute, attention
+    count = min(m, 2 * layout.p) if layout.schedule != "gpipe" else m
+    activated, passed = _activated(shape, layout.microbatch, count, *cut, *how)
+    return kept | {"activations": activated, "passing": passed}
+
+
+@lru_cache(maxsize=4096)
+def _activated(
+    shape: ModelShape, microbatch: int, m: int, t: int, p: int, v: int, c: int, e: int,
+    schedule: str, zero: int, sequence_parallel: bool, recompute: str, attention: str,
+) -> tuple[float, float]:  # fmt: skip
+    how = {"sequence_parallel": sequence_parallel, "recompute": recompute, "attention": attention}
+    if schedule in ("one_f_one_b", "interleaved"):
+        kept = activations(shape, microbatch, t, p, m, v, **how)
+    else:
+        kept = _alive(schedule, p, m) * activations(shape, microbatch, t, p, 1, v, **how) / v
+    cut = shape, microbatch, zero, t, p, m, v
+    some = passing(*cut, **how)
+    if shape.experts and e > 1:
+        few = passing(_fewer(shape, e), *cut[1:], **how)
+        some = replace(some, gathered=few.gathered, reduced=few.reduced)
+    some = replace(some, recomputed=some.recomputed // c, logits=some.logits // c)
+    return kept / c, some.total
+
+
+def _alive(schedule: str, p: int, m: int) -> int:
+    """Stages of which a rank keeps a microbatch's activations at once, at the most."""
+    most = {"gpipe": m, "zb_h1": p, "zb_h2": 2 * p - 1, "zb_v": 2 * p, "dualpipe_v": 2 * p + 1}
+    return min(most[schedule], 2 * m if schedule in FOLDED else m)
