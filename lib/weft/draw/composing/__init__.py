@@ -1,7 +1,24 @@
-"""Pictures of layouts: ranks as an odometer, a batch dealt out, what hides behind what."""
+"""Pictures of layouts: ranks as an odometer, a batch dealt out, what hides, and steps as sums."""
 
+from weft.draw.composing.atlas import atlas_svg, best
 from weft.draw.composing.dealt import BATCH, dealt_svg
 from weft.draw.composing.lanes import lanes_svg
 from weft.draw.composing.odometer import odometer_svg
+from weft.draw.composing.steps import compared, kinds, steps_svg, worked
+from weft.draw.composing.tried import errors, predicted, tried_svg
 
-__all__ = ["BATCH", "dealt_svg", "lanes_svg", "odometer_svg"]
+__all__ = [
+    "BATCH",
+    "atlas_svg",
+    "best",
+    "compared",
+    "dealt_svg",
+    "errors",
+    "kinds",
+    "lanes_svg",
+    "odometer_svg",
+    "predicted",
+    "steps_svg",
+    "tried_svg",
+    "worked",
+]

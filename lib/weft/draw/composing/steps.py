@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from weft.draw import figure as svg
-from weft.draw.figure import OUTLINE, Figure, Scale, dashed, measure
+from weft.draw.figure import OUTLINE, Figure, Scale, dashed
 from weft.plan.arguments import row
-from weft.plan.composing import Estimate
+from weft.plan.composing import CLUSTERS, Estimate, Layout, estimate
+from weft.plan.shape import SHAPES
 from weft.plan.units import amount
 
 WIDE, HIGH, ROW, TOP = 350, 18, 46, 46
@@ -18,6 +19,26 @@ KINDS = {
     "optimizer": (("optimizer",), svg.WAITING.paint() | OUTLINE),
 }
 
+MODEL, BATCH, DEVICES = "gpt3-175b", 1536, 1024  # of the chapter's worked example, on Selene
+
+
+def worked(**layout: int | str | bool) -> Estimate:
+    """The chapter's example under a layout: GPT-3 on 1,024 A100s, 1,536 sequences a step."""
+    chosen = Layout(**layout)
+    return estimate(SHAPES[MODEL], chosen, BATCH, CLUSTERS["selene"].of(DEVICES))
+
+
+def compared() -> list[tuple[str, Estimate]]:
+    """That example five times, the first as a beginning and the others with one thing changed."""
+    lean = {"sequence_parallel": True, "recompute": "selective"}
+    return [
+        ("t 8, p 8, d 16", worked(t=8, p=8, d=16, **lean)),
+        ("interleaved, v 6", worked(t=8, p=8, d=16, v=6, **lean)),
+        ("p 4, d 32, ZeRO-1", worked(t=8, p=4, d=32, zero=1, **lean)),
+        ("t 16, d 8", worked(t=16, p=8, d=8, **lean)),
+        ("t 8, p 8, full recompute", worked(t=8, p=8, d=16, recompute="full")),
+    ]
+
 
 def kinds(found: Estimate) -> dict[str, float]:
     """An estimate's parts in six kinds, which add up to its seconds as they do."""
@@ -26,7 +47,7 @@ def kinds(found: Estimate) -> dict[str, float]:
 
 
 def steps_svg(rows: Sequence[tuple[str, Estimate]]) -> str:
-    """A bar for each name and its estimate, all on one scale; a layout that does not fit says so."""
+    """A bar for each name and its estimate, on one scale; one that does not fit says so."""
     rows = [(str(name), found) for name, found in row("rows", rows)]
     for _, found in rows:
         if not isinstance(found, Estimate):

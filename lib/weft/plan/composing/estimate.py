@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from weft.plan.arguments import chosen, instance
 from weft.plan.collectives import seconds
-from weft.plan.composing.cluster import Cluster
 from weft.plan.composing import held as holds
+from weft.plan.composing.cluster import Cluster
 from weft.plan.composing.layers import (
     GRADIENT,
     SIZE,

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from weft.plan.collectives import seconds
 from weft.plan.composing.cluster import Cluster
 from weft.plan.composing.layout import Layout
-from weft.plan.composing.ranks import local
 from weft.plan.composing.reached import (
     BANDWIDTH,
     BETWEEN,
