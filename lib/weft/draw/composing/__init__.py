@@ -2,6 +2,7 @@
 
 from weft.draw.composing.atlas import atlas_svg, best
 from weft.draw.composing.dealt import BATCH, dealt_svg
+from weft.draw.composing.designs import bloom, llama70, llama405, long, missing, short, trillion
 from weft.draw.composing.lanes import lanes_svg
 from weft.draw.composing.odometer import odometer_svg
 from weft.draw.composing.steps import compared, kinds, steps_svg, worked
@@ -11,14 +12,21 @@ __all__ = [
     "BATCH",
     "atlas_svg",
     "best",
+    "bloom",
     "compared",
     "dealt_svg",
     "errors",
     "kinds",
     "lanes_svg",
+    "llama70",
+    "llama405",
+    "long",
+    "missing",
     "odometer_svg",
     "predicted",
+    "short",
     "steps_svg",
     "tried_svg",
+    "trillion",
     "worked",
 ]
