@@ -2,7 +2,16 @@
 
 from weft.draw.composing.atlas import atlas_svg, best
 from weft.draw.composing.dealt import BATCH, dealt_svg
-from weft.draw.composing.designs import bloom, llama70, llama405, long, missing, short, trillion
+from weft.draw.composing.designs import (
+    bloom,
+    llama70,
+    llama405,
+    long,
+    missing,
+    ranked,
+    short,
+    trillion,
+)
 from weft.draw.composing.lanes import lanes_svg
 from weft.draw.composing.odometer import odometer_svg
 from weft.draw.composing.steps import compared, kinds, steps_svg, worked
@@ -24,6 +33,7 @@ __all__ = [
     "missing",
     "odometer_svg",
     "predicted",
+    "ranked",
     "short",
     "steps_svg",
     "tried_svg",

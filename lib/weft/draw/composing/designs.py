@@ -1,8 +1,11 @@
 """The chapter's design problems: a model, a cluster and a batch, under a few layouts."""
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
+from weft.draw.composing.atlas import candidates
+from weft.draw.composing.steps import BATCH, DEVICES, MODEL
 from weft.draw.composing.tried import predicted
 from weft.plan.composing import CLUSTERS, Cluster, Estimate, Layout, estimate
 from weft.plan.composing.tried import TRIED, shape
@@ -51,6 +54,25 @@ def long() -> Rows:
         ("t 8, c 4, d 32, ZeRO-3, full", llama(131072, t=8, c=4, d=32, zero=3, **full)),
         ("c 32, d 32, ZeRO-3, full", llama(131072, c=32, d=32, zero=3, **full)),
     ]
+
+
+@lru_cache(maxsize=1)
+def ranked() -> tuple[float, ...]:
+    """Seconds of all the layouts of the worked example that fit, fastest first.
+
+    Those are of powers of two, as the map's, with attention recomputed, or everything.
+    """
+    shape, cluster = SHAPES[MODEL], CLUSTERS["selene"].of(DEVICES)
+    found = []
+    for layout in candidates(shape, DEVICES, BATCH, cluster.node):
+        for recompute in "selective", "full":
+            try:
+                said = estimate(shape, replace(layout, recompute=recompute), BATCH, cluster)
+            except ValueError:
+                continue
+            if said.fits:
+                found.append(said.seconds)
+    return tuple(sorted(found))
 
 
 def llama70(gbit: float, batch: int = 128, **layout: int | str) -> Estimate:
