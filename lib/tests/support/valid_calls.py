@@ -133,7 +133,8 @@ VALUES = {
     "plan.collectives.": {"steps": collectives.ring_all_reduce(4)},
     "plan.composing.": {"axis": "d", "layout": composing.Layout(p=2, t=2, d=4, e=2),
         "schedule": "interleaved", "zero": 1, "sequence_parallel": True, "t": 2, "c": 2, "e": 2,
-        "node": 8, "batch": 16, "between": LINKS["ib-ndr"], "attention": "flash", "source": "here"},
+        "node": 8, "batch": 16, "between": LINKS["ib-ndr"], "attention": "flash", "software": "today", "source": "here",
+        "hides": ("data",), "late": 0.0},
     "plan.decode.check.": {
         "q": tensor((1, 1, 4, 16)), "k_cache": CACHE, "v_cache": CACHE, "scale": 0.5,
         "block_table": tensor((1, 2), "int32"), "lengths": tensor((1,), "int32"),

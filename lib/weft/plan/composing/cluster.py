@@ -3,9 +3,67 @@
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from weft.plan.arguments import chosen, instance, sizes
+from weft.plan.arguments import amounts, chosen, instance, row, sizes
 from weft.plan.hardware import CHIPS, LINKS, Chip, Link
 from weft.plan.memory.activation import ATTENTIONS
+
+
+@dataclass(frozen=True)
+class Software:
+    """What a training system did that no layout says.
+
+    `attention` is its kernel: "naive" writes the scores to memory. `hides` names the messages that
+    travel while something else computes: "tensor", "data", "pipeline". Stages 2 and 3 of ZeRO
+    always hide theirs. `late` are seconds that a layer's forward waits for its kernels to be
+    launched, and its backward twice that: 0 where launches run ahead. `summed` are the bytes that
+    are moved for a weight to add its gradient to the sum, and `fused` says whether what follows a
+    matmul element by element is one kernel.
+    """
+
+    attention: str
+    hides: tuple[str, ...] = ()
+    late: float = 0.0
+    summed: int = 4
+    fused: bool = True
+    source: str = ""
+
+    def __post_init__(self):
+        chosen("attention", self.attention, ATTENTIONS)
+        for name in row("hides", self.hides, empty=True):
+            chosen("hides", name, HIDDEN)
+        amounts(late=self.late, summed=self.summed)
+        instance(bool, fused=self.fused)
+        instance(str, source=self.source)
+
+
+HIDDEN = "tensor", "data", "pipeline"
+SOFTWARE = MappingProxyType(
+    {
+        "2021": Software(
+            "naive", summed=8, source="Megatron-LM v2, of Narayanan et al. 2021: the gradient is "
+            "written, read, and added to one that is read and written, in 16 bits",
+        ),
+        "2022": Software(
+            "naive", ("tensor",), source="Megatron-LM v3, of Korthikanti et al. 2022: a layer's "
+            "messages go on beside weight gradients, which their matmul adds to a sum in fp32; "
+            "messages of data had nothing beside them until 2023: its issue 391",
+        ),
+        "blocking": Software(
+            "naive", late=0.875e-3, summed=14, source="Megatron-DeepSpeed with "
+            "CUDA_LAUNCH_BLOCKING=1, as BLOOM's slurm script has it: 80 GPUs made 91.04 TFLOP/s "
+            "with and 97.20 without it, 3.5 ms a layer and microbatch (tr11-176B-ml, "
+            "chronicles-prequel.md); and DeepSpeed's BF16_Optimizer, which adds to fp32 apart",
+        ),
+        "today": Software(
+            "flash", HIDDEN, source="Megatron Core with Transformer Engine: flash attention, "
+            "messages beside computing where nothing waits for them",
+        ),
+        "eager": Software(
+            "flash", HIDDEN, summed=2, fused=False, source="PyTorch's FSDP without a compiler: a "
+            "kernel for each operation",
+        ),
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,14 +72,14 @@ class Cluster:
 
     `inside` is all that one device has to the others of its node, `between` its share of what
     leads to other nodes: four cards of 12.5 GB/s for eight devices are 6.25 GB/s for each.
-    `attention` is the kernel that the cluster's software has, "naive" or "flash"; if None, what it
-    had in the chip's years: flash from the first chips with fp8 on.
+    `software` is one of SOFTWARE; if None, what there was in the chip's years: "today" for chips
+    with fp8, "2022" for older ones, which planners of today should say otherwise.
 
     >>> pod = Cluster(
     ...     chip=CHIPS["h100"], devices=64, inside=LINKS["nvlink4"], between=LINKS["ib-ndr"]
     ... )
-    >>> pod.nodes, pod.attention
-    (8, 'flash')
+    >>> pod.nodes, pod.software
+    (8, 'today')
     """
 
     chip: Chip
@@ -29,7 +87,7 @@ class Cluster:
     node: int = 8
     inside: Link
     between: Link
-    attention: str | None = None
+    software: str | None = None
     source: str = ""
 
     def __post_init__(self):
@@ -39,9 +97,14 @@ class Cluster:
         devices, node = sizes(devices=self.devices, node=self.node)
         object.__setattr__(self, "devices", devices)
         object.__setattr__(self, "node", node)
-        had = "flash" if "fp8" in self.chip.rates else "naive"
-        chosen("attention", had if self.attention is None else self.attention, ATTENTIONS)
-        object.__setattr__(self, "attention", self.attention or had)
+        had = "today" if "fp8" in self.chip.rates else "2022"
+        object.__setattr__(self, "software", had if self.software is None else self.software)
+        chosen("software", self.software, SOFTWARE)
+
+    @property
+    def runs(self) -> Software:
+        """What the software does."""
+        return SOFTWARE[self.software]
 
     @property
     def nodes(self) -> int:
@@ -66,7 +129,7 @@ CLUSTERS = MappingProxyType(
         name: Cluster(
             chip=CHIPS[chip], devices=devices, inside=LINKS[inside],
             between=_OMNI_PATH if between == "omni-path" else LINKS[between], node=node,
-            source=source,
+            software="blocking" if name == "jean-zay" else None, source=source,
         )
         for name, chip, devices, node, inside, between, source in (
             ("selene", "a100-80", 4480, 8, "nvlink3", "ib-hdr",

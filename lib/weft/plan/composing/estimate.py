@@ -18,7 +18,7 @@ from weft.plan.composing.layers import (
     way,
 )
 from weft.plan.composing.layout import FOLDED, Layout
-from weft.plan.composing.reached import BANDWIDTH
+from weft.plan.composing.reached import memory_rate
 from weft.plan.hardware import SIZES
 from weft.plan.memory.partition import divided
 from weft.plan.pipeline import idle
@@ -26,7 +26,7 @@ from weft.plan.precision import RECIPES
 from weft.plan.shape import ModelShape, utilization
 from weft.plan.zero import calls
 
-CLIPPED = 16  # bytes: a gradient is read for the norm, scaled, and zeroed
+CLIPPED = 32  # bytes: a gradient is read for the norm, scaled, and zeroed
 PARTS = (
     "matmul", "attention", "elementwise", "recompute", "imbalance", "bubble", "tensor", "pipeline",
     "context", "experts", "data", "optimizer",
@@ -85,12 +85,13 @@ def estimate(
         w = min(w, f, b) if layout.schedule.startswith("zb") else w
         b = sum(stages.others) - f - w
         parts["bubble"] = idle(layout.schedule, layout.p, f, b, w, v)
-        parts["pipeline"] = m_hops(layout, m) * hop_seconds(shape, layout, cluster)
+        hidden = "pipeline" in cluster.runs.hides
+        parts["pipeline"] = hops(layout, m, hidden) * hop_seconds(shape, layout, cluster)
     params, experts = holds.parameters(shape, layout)
     parts["data"] = data_seconds(shape, layout, cluster, m, params, experts, stages)
     parts["optimizer"] = update_seconds(layout, cluster, params, experts)
     total = sum(parts.values())
-    kept = holds.memory(shape, layout, m, cluster.attention)
+    kept = holds.memory(shape, layout, m, cluster.runs.attention)
     memory = sum(kept.values())
     peak = cluster.chip.rate(dtype)
     counted = shape.flops(batch, "full" if layout.recompute == "full" else "none")
@@ -200,7 +201,7 @@ def add_parts(parts: dict[str, float], some: LayerSeconds, times: float) -> None
 # --- between ranks --------------------------------------------------------------------------------
 
 
-def m_hops(layout: Layout, m: int) -> float:
+def hops(layout: Layout, m: int, hidden: bool = True) -> float:
     """How many hops from stage to stage are waited for in a step, where each is short.
 
     1F1B pays 2 (p - 1) / p with every microbatch, as weft.plan.pipeline.microbatch_time has it;
@@ -210,7 +211,7 @@ def m_hops(layout: Layout, m: int) -> float:
     return {
         "gpipe": 2 * (p - 1),
         "one_f_one_b": 2 * (p - 1) * (1 + (m - 1) / p),
-        "interleaved": 2 * (p * v - 1) + (2 * (p - 1) * (m - 1) / p if v == 1 else 0),
+        "interleaved": 2 * (p * v - 1) + (0 if hidden else 2 * v * (m - 1)),
         "zb_h1": 4 * (p - 1),
         "zb_h2": p - 1,
         "zb_v": 2 * (2 * p - 1),
@@ -265,6 +266,8 @@ def data_seconds(
                 often[beside] = m * k
         for beside, computing in (("forward", forward), ("backward", backward)):
             hidden = (often[beside] - 1) * min(taken[beside], computing)
+            if layout.zero < 2 and "data" not in cluster.runs.hides:
+                hidden = 0.0
             total += often[beside] * taken[beside] - hidden * (1 - through.taken)
     return total
 
@@ -274,4 +277,4 @@ def update_seconds(layout: Layout, cluster: Cluster, params: int, experts: int) 
     over = layout.d * layout.c if layout.zero else 1
     of_experts = over // layout.e if layout.zero else 1
     nbytes = (RECIPES[holds.RECIPE].moved + CLIPPED) * (params / over + experts / of_experts)
-    return nbytes / (BANDWIDTH * cluster.chip.bandwidth)
+    return nbytes / memory_rate(cluster.chip)

@@ -13,14 +13,14 @@ from weft.plan.collectives import seconds
 from weft.plan.composing.cluster import Cluster
 from weft.plan.composing.layout import Layout
 from weft.plan.composing.reached import (
-    BANDWIDTH,
     BETWEEN,
     INSIDE,
     TAKEN_BETWEEN,
     TAKEN_INSIDE,
-    TILE,
+    TILES,
     flash_rates,
     matmul_rate,
+    memory_rate,
     reached,
     sixteen,
 )
@@ -106,29 +106,30 @@ def way(cluster: Cluster, n: int, apart: int) -> Way:
     return Way(link, TAKEN_BETWEEN)
 
 
-def matmul_seconds(m: int, n: int, k: int, chip: Chip, dtype: str, parts: int = 1) -> float:
+def matmul_seconds(
+    m: int, n: int, k: int, chip: Chip, dtype: str, parts: int = 1, stored: int = SIZE
+) -> float:
     """C [m, n] = A [m, k] B [k, n], as `parts` of m / parts rows, each with its own B.
 
-    Tiles come in waves of one for each multiprocessor; the last wave is taken to be half full.
+    Multiprocessors compute a tile each, in waves, and the last wave takes as long as any. At its
+    end a tile moves `stored` bytes of each element, and nothing goes on beside.
 
     >>> from weft.plan.hardware import CHIPS
     >>> how = 8192, 8192, CHIPS["a100-80"], "bf16"
-    >>> [round(matmul_seconds(m, *how) * 1e3, 2) for m in (128, 2048, 8192)]
-    [0.15, 1.35, 4.94]
+    >>> [f"{matmul_seconds(m, *how) * 1e3:.2f} ms" for m in (128, 2048, 8192)]
+    ['0.14 ms', '1.26 ms', '4.78 ms']
     """
-    rate = matmul_rate(chip, dtype)
+    rate, speed = matmul_rate(chip, dtype), memory_rate(chip)
     size = 1 if dtype == "fp8" else SIZE
-    nbytes = (m * k + parts * k * n + m * n) * size
     rows = -(-m // parts)
-    waves = 0.0
+    computing = 2 * m * n * k / rate
     if chip.sms:
-        small, large = TILE
-        tiles = parts * min(
-            ceil(rows / small) * ceil(n / large), ceil(rows / large) * ceil(n / small)
+        waves = (
+            ceil(parts * ceil(rows / tall) * ceil(n / wide) / chip.sms) * tall * wide / share
+            for tall, wide, share in TILES
         )
-        whole = 2 * small * large * k * chip.sms / rate
-        waves = whole * max(1.0, tiles / chip.sms + 0.5)
-    return max(2 * m * n * k / rate, waves, nbytes / (BANDWIDTH * chip.bandwidth))
+        computing = min(waves) * 2 * k * chip.sms / rate
+    return max(computing, (m * k + parts * k * n) * size / speed) + m * n * stored / speed
 
 
 def layer_seconds(kind: ModelShape, layout: Layout, cluster: Cluster, dtype: str) -> LayerSeconds:
@@ -152,9 +153,11 @@ def _layer(
 ) -> LayerSeconds:
     chip = cluster.chip
     tokens = microbatch * kind.seq // c
-    matmul, by_name = _matmuls(kind, tokens, t, e, chip, dtype)
+    matmul, by_name = _matmuls(kind, tokens, t, e, cluster, dtype)
     attention = _attention(kind, microbatch, t, c, cluster)
-    elementwise = _elementwise(kind, microbatch, t, c, sequence_parallel, chip)
+    elementwise = _elementwise(kind, microbatch, t, c, sequence_parallel, cluster)
+    if late := cluster.runs.late:
+        elementwise = Passes(elementwise.forward + late, elementwise.inputs + 2 * late, 0.0)
     tensor, again = _tensor(kind, tokens, t, sequence_parallel, recompute, by_name, cluster)
     context = _context(kind, microbatch, t, c, attention, cluster)
     experts = _experts(kind, tokens, t, c, e, cluster)
@@ -168,14 +171,14 @@ def _layer(
 
 
 def _matmuls(
-    kind: ModelShape, tokens: int, t: int, e: int, chip: Chip, dtype: str
+    kind: ModelShape, tokens: int, t: int, e: int, cluster: Cluster, dtype: str
 ) -> tuple[Passes, dict[tuple[str, str], float]]:
     """All matmuls with weights; and of each half's first and second what forward takes."""
     forward = inputs = weights = 0.0
     halves: dict[tuple[str, str], float] = {}
     for name, (k, n) in kind.matrices.items():
         k, n = _cut(kind, name, k, n, t)
-        one = _three(tokens, n, k, chip, dtype)
+        one = _three(tokens, n, k, cluster, dtype)
         forward, inputs, weights = forward + one[0], inputs + one[1], weights + one[2]
         half = "attention" if name in OF_ATTENTION else "mlp"
         which = "second" if name in BY_INPUTS else "first"
@@ -184,7 +187,7 @@ def _matmuls(
         here = max(1, kind.experts.count // e)
         for name, (k, n) in kind.expert_matrices.items():
             k, n = _cut(kind, name, k, n, t)
-            one = _three(tokens * kind.experts.active, n, k, chip, dtype, here)
+            one = _three(tokens * kind.experts.active, n, k, cluster, dtype, here)
             forward, inputs, weights = forward + one[0], inputs + one[1], weights + one[2]
             which = "mlp", "second" if name in BY_INPUTS else "first"
             halves[which] = halves.get(which, 0.0) + one[0]
@@ -192,18 +195,15 @@ def _matmuls(
 
 
 def _three(
-    m: int, n: int, k: int, chip: Chip, dtype: str, parts: int = 1
+    m: int, n: int, k: int, cluster: Cluster, dtype: str, parts: int = 1
 ) -> tuple[float, float, float]:
-    """Y = X W, dX = dY W^T and dW = X^T dY, which is added to a sum in fp32."""
-    added = 2 * GRADIENT * parts * n * k / (BANDWIDTH * chip.bandwidth)
+    """Y = X W, dX = dY W^T and dW = X^T dY, which is added to what there is."""
+    chip, summed = cluster.chip, cluster.runs.summed
     return (
         matmul_seconds(m, n, k, chip, dtype, parts),
         matmul_seconds(m, k, n, chip, dtype, parts),
-        parts * matmul_seconds(k, n, max(1, m // parts), chip, dtype) + ACCUMULATE * added,
+        parts * matmul_seconds(k, n, max(1, m // parts), chip, dtype, stored=summed),
     )
-
-
-ACCUMULATE = 0
 
 
 def _cut(kind: ModelShape, name: str, k: int, n: int, t: int) -> tuple[int, int]:
@@ -228,23 +228,23 @@ def _attention(kind: ModelShape, microbatch: int, t: int, c: int, cluster: Clust
     if kind.windowed:
         seen -= kind.windowed * (T - min(T, kind.window)) / kind.layers
     scores = microbatch * H * T * seen / c
-    along = microbatch * H * T * K * SIZE / c / (BANDWIDTH * chip.bandwidth)
-    if cluster.attention == "flash":
+    along = microbatch * H * T * K * SIZE / c / memory_rate(chip)
+    if cluster.runs.attention == "flash":
         rates = flash_rates(chip)
         flops = 4 * scores * K * (0.5 if seen > T / 2 else 1.0)
         return Passes(max(flops / rates[0], 4 * along), max(2.5 * flops / rates[1], 8 * along), 0.0)
     rate = matmul_rate(chip, sixteen(chip))
-    moved = scores * SIZE / (BANDWIDTH * chip.bandwidth)
-    one = max(2 * scores * K / rate, moved + 2 * along)
-    dropped = scores * SCORE / (BANDWIDTH * chip.bandwidth)
+    moved = scores * SIZE / memory_rate(chip)
+    one = 2 * scores * K / rate + moved + 2 * along
+    dropped = scores * SCORE / memory_rate(chip)
     forward = 2 * one + 2 * moved + dropped
     return Passes(forward, 4 * one + 3 * moved + dropped, 0.0)
 
 
 @lru_cache(maxsize=256)
-def _moved(kind: ModelShape) -> tuple[float, float]:
+def _moved(kind: ModelShape, fused: bool) -> tuple[float, float]:
     """Bytes that a sequence's forward moves element by element: of all width, and cut by t."""
-    parts = layer_work(kind, 1, SIZE)
+    parts = layer_work(kind, 1, SIZE, fuse=fused)
     whole = sum(parts[name].bytes for name in ("norm", "add", "norm 2", "add 2"))
     cut = sum(parts[n].bytes for n in ("activation", "experts activation") if n in parts)
     if kind.experts:
@@ -253,12 +253,12 @@ def _moved(kind: ModelShape) -> tuple[float, float]:
 
 
 def _elementwise(
-    kind: ModelShape, microbatch: int, t: int, c: int, sequence_parallel: bool, chip: Chip
+    kind: ModelShape, microbatch: int, t: int, c: int, sequence_parallel: bool, cluster: Cluster
 ) -> Passes:
     """Norms, residuals and activations; backward moves twice as much."""
-    whole, cut = _moved(kind)
+    whole, cut = _moved(kind, cluster.runs.fused)
     nbytes = microbatch * (whole / (t if sequence_parallel else 1) + cut / t) / c
-    forward = nbytes / (BANDWIDTH * chip.bandwidth)
+    forward = nbytes / memory_rate(cluster.chip)
     return Passes(forward, 2 * forward, 0.0)
 
 
@@ -277,14 +277,14 @@ def _tensor(
     nbytes = tokens * kind.width * SIZE
     forward = backward = again = 0.0
     # what "full" repeats comes before the rest, and all of it is as in forward
-    repeats = recompute == "full"
+    repeats, hides = recompute == "full", "tensor" in cluster.runs.hides
     for call, which, apart in steps(t, sequence_parallel, "none", sequence_parallel):
         taken = seconds(call.op, nbytes, t, through.link)
         if call.passing == "forward":
             forward += taken
             again += taken if repeats else 0.0
             continue
-        hidden = min(matmuls[call.half, which], taken) if apart else 0.0
+        hidden = min(matmuls[call.half, which], taken) if apart and hides else 0.0
         backward += taken - hidden * (1 - through.taken)
     return Passes(forward, backward, 0.0), again
 
@@ -323,7 +323,7 @@ def _ends(
     cluster: Cluster, dtype: str,
 ) -> tuple[LayerSeconds, LayerSeconds]:  # fmt: skip
     chip, tokens = cluster.chip, microbatch * shape.seq // c
-    speed = BANDWIDTH * chip.bandwidth
+    speed = memory_rate(chip)
     looked = 2 * tokens * shape.table * SIZE / speed  # rows in and out
     nbytes = tokens * shape.width * SIZE
     taken = seconds("all_reduce", nbytes, t, way(cluster, t, 1).link) if t > 1 else 0.0
@@ -332,7 +332,7 @@ def _ends(
     )
     columns = -(-shape.vocab // t)
     format_ = sixteen(chip) if dtype == "fp8" else dtype
-    one = _three(tokens, columns, shape.table, chip, format_)
+    one = _three(tokens, columns, shape.table, cluster, format_)
     loss = softmax(tokens, columns, GRADIENT).bytes / speed
     head = LayerSeconds(
         Passes(*one), NONE, Passes(loss, loss, 0.0), 0.0,

@@ -1,7 +1,7 @@
 """What chips and links reach of what their makers promise: shares, each with its source.
 
-None of them comes from a row of `published`, but SUSTAINED, which is fitted to the times of one
-layer in Korthikanti et al. 2022, table 4, and to nothing else.
+None comes from a step that `published` compares with. The A100's matmuls are fitted, to the times
+of one layer in Korthikanti et al. 2022, table 4, and to nothing else; a test repeats the fit.
 """
 
 from dataclasses import replace
@@ -10,27 +10,35 @@ from types import MappingProxyType
 
 from weft.plan.hardware import Chip, Link
 
-# The best matmul of thousands of shapes over the data sheet's rate: mamf-finder's table in
-# stas00/ml-engineering, compute/accelerator: 271.2 of 312, 794.5 of 989 and 1402.6 of 1979
-# TFLOP/s. A chip that nobody has listed gets the least of them.
-BEST = MappingProxyType({"a100-40": 0.869, "a100-80": 0.869, "h100": 0.803, "h200": 0.803})
-BEST_FP8 = 0.709
-UNLISTED = 0.8
-SUSTAINED = 0.85  # of the best shape's rate, by a step that runs for long, at its own shapes
+# Of the data sheet's rate, while a matmul's tiles are computed: what does not come of its size.
+# A100: fitted; 0.91 of the best that mamf-finder found, 271.2 TFLOP/s (stas00/ml-engineering,
+# compute/accelerator). H100: cuBLAS makes 646 to 665 TFLOP/s of 8192 x 8192 with K from 4k to 16k
+# (Triton's Gluon tutorials), and by the same 0.91 of mamf-finder's 1402.6 in fp8. H200: 742, by
+# TileOPs' calibration. Chips that nobody has listed reach what an H100 does.
+MATMUL = MappingProxyType(
+    {"a100-40": 0.79, "a100-80": 0.79, "h100": 0.70, "h200": 0.79, "others": 0.70}
+)
+FP8 = 0.645
 BANDWIDTH = 0.848  # of memory: STREAM's triad on an H200, 4.07 of 4.8 TB/s, TileOPs' calibration
-FLASH = (0.65, 0.54)  # of the 16-bit rate, forward and backward: cuDNN and FA3, H200; FA2, A100
+FLASH = 0.65, 0.54  # of the 16-bit rate, forward and backward: cuDNN and FA3, H200; FA2, A100
 INSIDE = 0.8  # of NVLink: "protocol overhead (~20%)", S. Jeaugey, NVIDIA/nccl-tests issue 212
 BETWEEN = 0.94  # of a port: 46 to 48 of 50 GB/s, NVIDIA/nccl-tests issue 290
 # What a collective takes of the chip while something else computes: Calculon's systems files.
 TAKEN_INSIDE, TAKEN_BETWEEN = 0.15, 0.02
-TILE = 128, 256  # of a matmul's output that one multiprocessor computes: cuBLAS' largest
+# Of a matmul's output, what one multiprocessor computes at a time, and the rate for that size.
+TILES = (128, 256, 1.0), (256, 128, 1.0), (128, 128, 0.93)
 
 
 @lru_cache(maxsize=64)
 def matmul_rate(chip: Chip, dtype: str) -> float:
-    """FLOP/s of a large matmul in the midst of a step."""
-    best = BEST_FP8 if dtype == "fp8" else BEST.get(chip.name, UNLISTED)
-    return chip.rate(dtype) * best * SUSTAINED
+    """FLOP/s of a matmul while all multiprocessors have a tile of it."""
+    share = FP8 if dtype == "fp8" else MATMUL.get(chip.name, MATMUL["others"])
+    return chip.rate(dtype) * share
+
+
+def memory_rate(chip: Chip) -> float:
+    """Bytes per second of a kernel that streams through memory."""
+    return BANDWIDTH * chip.bandwidth
 
 
 @lru_cache(maxsize=64)
