@@ -16,15 +16,13 @@ class Software:
     travel while something else computes: "tensor", "data", "pipeline". Stages 2 and 3 of ZeRO
     always hide theirs. `late` are seconds that a layer's forward waits for its kernels to be
     launched, and its backward twice that: 0 where launches run ahead. `summed` are the bytes that
-    are moved for a weight to add its gradient to the sum, and `fused` says whether what follows a
-    matmul element by element is one kernel.
+    a weight's gradient has to wait for until it is added to the sum.
     """
 
     attention: str
     hides: tuple[str, ...] = ()
     late: float = 0.0
     summed: int = 4
-    fused: bool = True
     source: str = ""
 
     def __post_init__(self):
@@ -32,7 +30,6 @@ class Software:
         for name in row("hides", self.hides, empty=True):
             chosen("hides", name, HIDDEN)
         amounts(late=self.late, summed=self.summed)
-        instance(bool, fused=self.fused)
         instance(str, source=self.source)
 
 
@@ -57,10 +54,6 @@ SOFTWARE = MappingProxyType(
         "today": Software(
             "flash", HIDDEN, source="Megatron Core with Transformer Engine: flash attention, "
             "messages beside computing where nothing waits for them",
-        ),
-        "eager": Software(
-            "flash", HIDDEN, summed=2, fused=False, source="PyTorch's FSDP without a compiler: a "
-            "kernel for each operation",
         ),
     }
 )  # fmt: skip

@@ -36,26 +36,33 @@ def _fewer(shape: ModelShape, e: int) -> ModelShape:
     return replace(shape, experts=few)
 
 
-def memory(shape: ModelShape, layout: Layout, m: int, attention: str) -> dict[str, float]:
-    """Bytes on the fullest device by what they are for; with 18 for a parameter before ZeRO.
+def states(shape: ModelShape, layout: Layout) -> dict[str, float]:
+    """Bytes of weights, gradients and the optimizer's state on the fullest device.
 
-    Weights have 2 bytes, gradients 4 and what the optimizer keeps 12. "passing" is what is there
-    for moments and a reserve: weft.plan.memory.passing.
+    Before ZeRO a weight has 2 bytes, its gradient 4, and what the optimizer keeps for it 12. The
+    experts' are dealt out over the d c / e ranks that have the same ones.
     """
     dense, experts = parameters(shape, layout)
     over = layout.d * layout.c
-    states = [model_states(dense, over, layout.zero, RECIPE)]
+    some = [model_states(dense, over, layout.zero, RECIPE)]
     if experts:
-        states.append(model_states(experts, over // layout.e, layout.zero, RECIPE))
-    kept = {
-        name: sum(getattr(some, name) for some in states)
+        some.append(model_states(experts, over // layout.e, layout.zero, RECIPE))
+    return {
+        name: sum(getattr(one, name) for one in some)
         for name in ("weights", "gradients", "optimizer")
     }
+
+
+def memory(shape: ModelShape, layout: Layout, m: int, attention: str) -> dict[str, float]:
+    """Bytes on the fullest device by what they are for: `states`, activations, and "passing".
+
+    The last is what is there for moments, and a reserve: weft.plan.memory.passing.
+    """
     cut = layout.t, layout.p, layout.v, layout.c, layout.e, layout.schedule
     how = layout.zero, layout.sequence_parallel, layout.recompute, attention
-    count = min(m, 2 * layout.p) if layout.schedule != "gpipe" else m
+    count = m if layout.schedule == "gpipe" else min(m, 2 * layout.p)
     activated, passed = _activated(shape, layout.microbatch, count, *cut, *how)
-    return kept | {"activations": activated, "passing": passed}
+    return states(shape, layout) | {"activations": activated, "passing": passed}
 
 
 @lru_cache(maxsize=4096)

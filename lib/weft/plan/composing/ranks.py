@@ -5,7 +5,7 @@ The e ranks that share experts lie within d c: they are neighbours in it, so dat
 axis are one there, with e faster than the d c / e copies of the experts.
 """
 
-from weft.plan.arguments import chosen, few, instance, whole
+from weft.plan.arguments import chosen, few, instance
 from weft.plan.composing.layout import AXES, Layout
 from weft.plan.processes import mesh
 from weft.plan.processes.mesh import Group
@@ -53,37 +53,3 @@ def groups(layout: Layout, axis: str) -> tuple[Group, ...]:
     e = {"dc": 1}.get(axis, layout.e)
     joined = {"p": layout.p, "dc/e": layout.d * layout.c // e, "e": e, "t": layout.t}
     return mesh.groups(joined, "dc/e" if axis == "dc" else axis)
-
-
-def stride(layout: Layout, axis: str) -> int:
-    """How many ranks apart the neighbours of a group of that axis are.
-
-    >>> [stride(Layout(p=2, t=4, d=2, c=3), axis) for axis in ("t", "c", "d", "p")]
-    [1, 4, 12, 24]
-    """
-    instance(Layout, layout=layout)
-    chosen("axis", axis, GROUPS)
-    return {
-        "t": 1,
-        "c": layout.t,
-        "e": layout.t,
-        "dc": layout.t,
-        "dc/e": layout.t * layout.e,
-        "d": layout.t * layout.c,
-        "p": layout.t * layout.c * layout.d,
-    }[axis]
-
-
-def local(layout: Layout, axis: str, node: int) -> int:
-    """How many ranks of such a group are in one node, where each has `node` consecutive ranks.
-
-    The largest number that all groups have; 1 if each rank is in another.
-
-    >>> local(Layout(t=4, d=16), "d", node=8), local(Layout(t=8, d=16), "d", node=8)
-    (2, 1)
-    """
-    apart = stride(layout, axis)
-    length = {"dc": layout.d * layout.c, "dc/e": layout.d * layout.c // layout.e}.get(
-        axis, getattr(layout, axis, 1)
-    )
-    return max(1, min(length, whole("node", node) // apart))
