@@ -48,7 +48,7 @@ def long() -> Rows:
     """At 131,072 tokens a sequence, of which there are 32."""
     full = {"recompute": "full"}
     return [
-        ("t 8, p 16, c 2, d 4", llama(131072, t=8, p=16, v=4, zero=1, c=2, d=4)),
+        ("t 8, p 16, c 2, d 4", llama(131072, t=8, p=16, zero=1, c=2, d=4)),
         ("t 8, p 16, c 8", llama(131072, t=8, p=16, v=4, zero=1, c=8)),
         ("t 8, p 8, c 16, full", llama(131072, t=8, p=8, v=4, zero=1, c=16, **full)),
         ("t 8, c 4, d 32, ZeRO-3, full", llama(131072, t=8, c=4, d=32, zero=3, **full)),
