@@ -15,10 +15,11 @@ from weft.draw.composing.designs import (
 from weft.draw.composing.lanes import lanes_svg
 from weft.draw.composing.odometer import odometer_svg
 from weft.draw.composing.steps import compared, kinds, steps_svg, worked
-from weft.draw.composing.tried import errors, predicted, tried_svg
+from weft.draw.composing.tried import agreement, errors, predicted, tried_svg
 
 __all__ = [
     "BATCH",
+    "agreement",
     "atlas_svg",
     "best",
     "bloom",

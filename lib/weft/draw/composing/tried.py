@@ -19,6 +19,20 @@ def errors() -> list[float]:
     return [predicted(one).seconds / one.seconds - 1 for one in TRIED if one.seconds]
 
 
+def agreement() -> float:
+    """Spearman's rank correlation of predicted and measured seconds, where layouts ran."""
+    ran = [one for one in TRIED if one.seconds]
+    said = _ranks([per_sequence(one, predicted(one).seconds) for one in ran])
+    took = _ranks([per_sequence(one, one.seconds) for one in ran])
+    n = len(ran)
+    return 1 - 6 * sum((a - b) ** 2 for a, b in zip(said, took, strict=True)) / (n**3 - n)
+
+
+def _ranks(values: list[float]) -> list[int]:
+    order = sorted(values)
+    return [order.index(value) for value in values]
+
+
 def per_sequence(one: Tried, seconds: float) -> float:
     """Seconds for 2,048 sequences: a few were timed with fewer, whose steps are shorter."""
     return seconds * 2048 / one.batch
