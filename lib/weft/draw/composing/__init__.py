@@ -4,6 +4,7 @@ from weft.draw.composing.atlas import atlas_svg, best
 from weft.draw.composing.dealt import BATCH, dealt_svg
 from weft.draw.composing.designs import (
     bloom,
+    found,
     llama70,
     llama405,
     long,
@@ -26,6 +27,7 @@ __all__ = [
     "compared",
     "dealt_svg",
     "errors",
+    "found",
     "kinds",
     "lanes_svg",
     "llama70",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from weft.draw.composing.atlas import candidates
 from weft.draw.composing.steps import BATCH, DEVICES, MODEL
 from weft.draw.composing.tried import predicted
-from weft.plan.composing import CLUSTERS, Cluster, Estimate, Layout, estimate
+from weft.plan.composing import CLUSTERS, Cluster, Estimate, Layout, estimate, search
 from weft.plan.composing.tried import TRIED, shape
 from weft.plan.hardware import CHIPS, LINKS, Link
 from weft.plan.shape import SHAPES, ModelShape
@@ -54,6 +54,20 @@ def long() -> Rows:
         ("t 8, c 4, d 32, ZeRO-3, full", llama(131072, t=8, c=4, d=32, zero=3, **full)),
         ("c 32, d 32, ZeRO-3, full", llama(131072, c=32, d=32, zero=3, **full)),
     ]
+
+
+@lru_cache(maxsize=1)
+def found() -> Rows:
+    """What a search finds for the worked example without context ranks, fastest first."""
+    cluster = CLUSTERS["selene"].of(DEVICES)
+    best = search(SHAPES[MODEL], BATCH, cluster, keep=4, c=1)
+    return [(_named(layout), said) for layout, said in best]
+
+
+def _named(layout: Layout) -> str:
+    how = f"{layout.schedule}, " if layout.p > 1 else ""
+    axes = f"t {layout.t}, p {layout.p}, d {layout.d}"
+    return f"{axes}, {how}ZeRO-{layout.zero}".replace("interleaved", f"v {layout.v}")
 
 
 @lru_cache(maxsize=1)
