@@ -15,13 +15,15 @@ class Software:
     `attention` is its kernel: "naive" writes the scores to memory. `hides` names the messages that
     travel while something else computes: "tensor", "data", "pipeline". Stages 2 and 3 of ZeRO
     always hide theirs. `late` are seconds that a layer's forward waits for its kernels to be
-    launched, and its backward twice that: 0 where launches run ahead. `summed` are the bytes that
-    a weight's gradient has to wait for until it is added to the sum.
+    launched, and its backward twice that: 0 where launches run ahead; `each` are seconds that a
+    rank loses with a microbatch. `summed` are the bytes that a weight's gradient has to wait for
+    until it is added to the sum.
     """
 
     attention: str
     hides: tuple[str, ...] = ()
     late: float = 0.0
+    each: float = 0.0
     summed: int = 4
     source: str = ""
 
@@ -29,7 +31,7 @@ class Software:
         chosen("attention", self.attention, ATTENTIONS)
         for name in row("hides", self.hides, empty=True):
             chosen("hides", name, HIDDEN)
-        amounts(late=self.late, summed=self.summed)
+        amounts(late=self.late, each=self.each, summed=self.summed)
         instance(str, source=self.source)
 
 
@@ -46,10 +48,11 @@ SOFTWARE = MappingProxyType(
             "messages of data had nothing beside them until 2023: its issue 391",
         ),
         "blocking": Software(
-            "naive", late=0.875e-3, summed=14, source="Megatron-DeepSpeed with "
+            "naive", late=0.875e-3, each=0.07, summed=14, source="Megatron-DeepSpeed with "
             "CUDA_LAUNCH_BLOCKING=1, as BLOOM's slurm script has it: 80 GPUs made 91.04 TFLOP/s "
             "with and 97.20 without it, 3.5 ms a layer and microbatch (tr11-176B-ml, "
-            "chronicles-prequel.md); and DeepSpeed's BF16_Optimizer, which adds to fp32 apart",
+            "chronicles-prequel.md); what a microbatch costs beside is fitted to its steps in "
+            "fp16; and DeepSpeed's BF16_Optimizer adds gradients to fp32 apart",
         ),
         "today": Software(
             "flash", HIDDEN, source="Megatron Core with Transformer Engine: flash attention, "

@@ -20,7 +20,7 @@ from weft.plan.shape import RECOMPUTE, ModelShape
 
 PARTS = (
     "matmul", "attention", "elementwise", "recompute", "imbalance", "bubble", "tensor", "pipeline",
-    "context", "experts", "data", "optimizer",
+    "context", "experts", "data", "late", "optimizer",
 )  # fmt: skip
 # Bytes for a parameter beside what Adam cannot avoid, in Megatron-LM's optimizer: gradients copied
 # to fp32, checked, read for their norm, scaled, zeroed; and the master weights read for their copy.

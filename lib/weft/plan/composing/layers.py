@@ -55,6 +55,7 @@ class LayerSeconds(NamedTuple):
     tensor: Passes = NONE
     context: Passes = NONE
     experts: Passes = NONE
+    late: Passes = NONE
     recompute: Passes = NONE  # all of it before the inputs' gradients
 
     @property
@@ -80,7 +81,8 @@ def layer_seconds(kind: ModelShape, layout: Layout, cluster: Cluster, dtype: str
     tensor = _tensor(kind, tokens, layout, cluster, halves)
     context = _context(kind, layout, cluster, attention)
     experts = _experts(kind, tokens, layout, cluster)
-    parts = matmul, attention, elementwise, tensor, context, experts
+    late = Passes(cluster.runs.late, 2 * cluster.runs.late)
+    parts = matmul, attention, elementwise, tensor, context, experts, late
     again = {"selective": (attention,), "full": parts}.get(layout.recompute, ())
     return LayerSeconds(*parts, Passes(inputs=sum(part.forward for part in again)))
 
@@ -210,10 +212,8 @@ def _elementwise(kind: ModelShape, layout: Layout, cluster: Cluster, dtype: str)
             for _, k, n in _cut(kind, matrices, layout.t):
                 inputs, outputs = inputs + times * k, outputs + times * n
     cast = CAST * layout.microbatch * kind.seq // layout.c
-    speed, late = memory_rate(cluster.chip), cluster.runs.late
-    return Passes(
-        (nbytes + cast * inputs) / speed + late, (2 * nbytes + cast * outputs) / speed + 2 * late
-    )
+    speed = memory_rate(cluster.chip)
+    return Passes((nbytes + cast * inputs) / speed, (2 * nbytes + cast * outputs) / speed)
 
 
 # --- messages within a layer ----------------------------------------------------------------------

@@ -25,13 +25,14 @@ def stage_seconds(
 ) -> Stages:
     """The slowest rank and the mean of all, where the layers are dealt out as evenly as can be.
 
-    Where they do not come out even, the first and the last stage, with embedding and head, have a
-    layer less than the largest. Where layers differ, the largest stage has the slowest of them.
+    Where they do not come out even, the last rank, with the head, has a layer less than most have,
+    and so has the first where two can. Where layers differ, the slowest rank has the slowest ones.
     """
     p = layout.p
     kinds = [(kind.layers, layer_seconds(kind, layout, cluster, dtype)) for kind in shape.kinds]
     embedding, head = end_seconds(shape, layout, cluster, dtype)
-    everything = [*kinds, (1, embedding), (1, head)]
+    each = LayerSeconds(late=Passes(cluster.runs.each / 3, 2 * cluster.runs.each / 3))
+    everything = [*kinds, (1, embedding), (1, head), (p, each)]
     parts = {
         name: sum(count * sum(some[i]) for count, some in everything) / p
         for i, name in enumerate(LayerSeconds._fields)
@@ -42,11 +43,9 @@ def stage_seconds(
     layer = max((some.total for _, some in kinds), key=sum)
     ranks = _ranks(shape.layers, layout, layer, embedding.total, head.total)
     slowest = max(ranks, key=sum)
+    slowest = Passes(*map(sum, zip(slowest, each.total, strict=True)))
     others = (max(0.0, x - y) / (p - 1) for x, y in zip(whole, slowest, strict=True))
-    mean = sum(whole) / p
-    if sum(slowest) < mean:  # layers that differ, of which the slowest are few
-        slowest = Passes(*(x / p for x in whole))
-    return Stages(slowest, Passes(*others), mean, parts)
+    return Stages(slowest, Passes(*others), sum(whole) / p, parts)
 
 
 def _times(count: int, some: LayerSeconds) -> Passes:
@@ -58,14 +57,15 @@ def _ranks(
 ) -> list[Passes]:
     """A microbatch on the first rank, on one between with most layers, and on the last."""
     p, v = layout.p, layout.v
-    most = -(-layers // (p * v))
-    fewer = 1 if layers % (p * v) else 0
+    each, over = divmod(layers, p * v)
+    most, spare = v * each + -(-over // p), -over % p  # so many ranks have a layer less than most
+    first, last = most - (spare > 1), most - (spare > 0)
+    counts, ends = (first, most, last), (embedding, Passes(), head)
     if layout.schedule in FOLDED:  # the first rank has both ends
-        counts = v * most - fewer, v * most
+        counts = last, most
         ends = Passes(*map(sum, zip(embedding, head, strict=True))), Passes()
-    else:
-        counts = v * most - fewer, v * most - (fewer if p == 2 else 0), v * most - fewer
-        ends = embedding, Passes(), head
+    elif p == 2:
+        counts, ends = (first, last), (embedding, head)
     return [
         Passes(*(count * x + y for x, y in zip(layer, end, strict=True)))
         for count, end in zip(counts, ends, strict=True)
