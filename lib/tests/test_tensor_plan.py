@@ -5,10 +5,24 @@ from itertools import product
 
 import pytest
 
+from weft.plan.collectives import seconds
 from weft.plan.hardware import CHIPS, LINKS, Link
 from weft.plan.memory import activations
 from weft.plan.shape import SHAPES
-from weft.plan.tensor import OVERLAPS, calls, kept, layer_time, sent, shares, wall
+from weft.plan.tensor import (
+    OVERLAPS,
+    PLAYBOOK,
+    busy,
+    calls,
+    kept,
+    kv_share,
+    layer_time,
+    one_shot,
+    one_shot_until,
+    sent,
+    shares,
+    wall,
+)
 
 SHAPE = SHAPES["gpt-22b"]
 VARIANTS = [(False, False), (True, False), (True, True)]  # sequence parallel, gathered again
@@ -129,3 +143,44 @@ def test_shares_are_tensor_splits():
 def test_what_cannot_be_is_named(call, told):
     with pytest.raises(ValueError, match=told):
         call()
+
+
+@pytest.mark.parametrize("t", [1, 2, 8, 24])
+def test_ranks_are_busy_as_long_as_a_layer_computes(t):
+    """Without scores and latency, on a layer of GPT's."""
+    chip, link = CHIPS["h100"], Link("no latency", LINKS["nvlink4"].bandwidth, 0.0)
+    shape = replace(SHAPE, heads=48, seq=48, width=6144)
+    time = layer_time(shape, 1, t, chip, link, share=0.5)
+    assert busy(6144, t, chip, link, share=0.5) == pytest.approx(
+        time.computing / time.seconds, rel=1e-3
+    )
+    ahead = wall(6144, chip, link, share=0.5) - 1
+    assert busy(6144, 1 + round(1.5 * ahead), chip, link, share=0.5) == pytest.approx(0.5, abs=0.02)
+
+
+def test_up_to_some_bytes_one_shot_is_faster_than_two():
+    link = LINKS["nvlink4"]
+    for t in (3, 4, 8):
+        most = one_shot_until(t, link)
+        for times, faster in ((0.9, True), (1.1, False)):
+            two = seconds("all_reduce", times * most, t, link, "direct")
+            assert (one_shot(times * most, t, link) < two) == faster
+    assert one_shot_until(2, link) == float("inf")
+    assert one_shot(1e6, 1, link) == 0
+    assert one_shot(1e6, 2, link) < seconds("all_reduce", 1e6, 2, link, "direct")
+
+
+def test_kv_heads_lie_on_ranks_so_that_every_rank_has_one():
+    for G in range(1, 10):
+        for t in range(1, 20):
+            held, copies = kv_share(G, t)
+            assert held * t >= G and held == max(shares(G, t)[0], 1) if t <= G else held == 1
+            assert copies == (1 if t <= G else -(-t // G))
+
+
+def test_the_playbooks_ranks_slow_down_as_counted_across_nodes():
+    assert [row.t for row in PLAYBOOK] == [2, 4, 8, 16, 32]
+    for row in PLAYBOOK[3:]:
+        assert row.counted == pytest.approx(row.measured[1], rel=0.05)  # sequence parallel
+    for row in PLAYBOOK[1:3]:
+        assert row.counted < min(row.measured)  # too pessimistic in a node, as the page says

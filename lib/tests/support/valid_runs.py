@@ -8,6 +8,7 @@ from torch import nn
 from weft.nn.experts import SwitchMLP
 from weft.nn.transformer import Config, stages
 from weft.plan.collectives import ring_all_reduce
+from weft.plan.composing import Layout
 from weft.plan.pipeline import gpipe
 from weft.plan.simulate import simulate
 from weft.run.experts import ExpertParallel
@@ -95,6 +96,10 @@ def values(world: World) -> dict:
             "targets": torch.zeros(1, 3, dtype=torch.long),
         },
         "run.tensor.parallelize.": {"module": decoder()},
+        "run.composing.": {
+            "config": Config(layers=1, width=4, heads=2, vocab=8, seq=3), "layout": Layout(),
+            "batch": torch.zeros(2, 1, 3, dtype=torch.long).unbind(),
+        },
         "run.linear.": {name: torch.ones(1, 3, 2, 4) for name in "qkv"},
         "run.ring.": {name: torch.ones(1, 3, 2, 4) for name in "qkvx"},
     }  # fmt: skip

@@ -116,6 +116,31 @@ def wall(
     return 1 + flops * link.bandwidth / (4 * width * size * _rate(chip, dtype, share))
 
 
+def busy(
+    width: int,
+    t: int,
+    chip: Chip,
+    link: Link,
+    *,
+    dtype: str = "bf16",
+    size: int = 2,
+    share: float = 1.0,
+) -> float:
+    """The share of a layer's time in which t ranks compute, both passes, nothing overlapped.
+
+    They compute 72 D^2 / t FLOPs for a token and send 8 D `size` (t - 1) / t bytes, so it is
+    1 / (1 + (t - 1) / w) with w = 9 D W / (size C), whatever the tokens; latencies are left out.
+    With it falls what t GPUs do for each of them.
+
+    >>> from weft.plan.hardware import CHIPS, LINKS
+    >>> [f"{busy(8192, t, CHIPS['h100'], LINKS['nvlink4'], share=0.6):.0%}" for t in (2, 8, 64)]
+    ['97%', '80%', '31%']
+    """
+    (t,) = sizes(t=t)
+    passes = 3 / 2 * (wall(width, chip, link, dtype=dtype, size=size, share=share) - 1)
+    return 1 / (1 + (t - 1) / passes)
+
+
 def _rate(chip: Chip, dtype: str, share: float) -> float:
     (share,) = positive(share=share)
     if share > 1:

@@ -7,7 +7,7 @@ backward returns the input gradient and leaves (input, output gradient) in a sto
 store into the weights. Nothing is computed twice, and all that W keeps alive is those two tensors.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-Deferred = list[tuple[nn.Linear, Tensor, Tensor]]
+Deferred = list[tuple[nn.Module, Tensor, Tensor]]
 
 
 class WeightGradientStore:
@@ -28,11 +28,17 @@ class WeightGradientStore:
     subclasses of nn.Linear, weights with hooks, anything under autocast) get their gradient in the
     backward itself.
 
+    A module of another kind can do the same if it has a weight, a bias or None, and an attribute
+    `defer`, None at first. While the store is entered that is a function, which each forward calls:
+    it gives None, or what its backward calls with (input, output gradient) in place of computing
+    the two gradients, weight.grad = output gradient^T input.
+
     Qi et al. 2024, section 2; their implementation calls it the weight-gradient store.
     """
 
     def __init__(self, modules: Iterable[nn.Module]):
         found = {id(part): part for module in modules for part in module.modules()}
+        self._able = [part for part in found.values() if hasattr(part, "defer")]
         # Somebody else's replacement of a layer's forward is left alone.
         self._layers = [
             part
@@ -45,11 +51,28 @@ class WeightGradientStore:
     def __enter__(self) -> "WeightGradientStore":
         for layer in self._layers:
             layer.forward = partial(_forward, self, layer)
+        for part in self._able:
+            part.defer = partial(self._taker, part)
         return self
 
     def __exit__(self, *failure) -> None:
         for layer in self._layers:
             del layer.forward
+        for part in self._able:
+            part.defer = None
+
+    def defers(self, layer: nn.Module) -> bool:
+        """Whether what a layer now does in forward will leave its weight gradient for later."""
+        weight, bias = layer.weight, layer.bias
+        trains = weight.requires_grad or (bias is not None and bias.requires_grad)
+        hooked = _hooked(weight) or (bias is not None and _hooked(bias))
+        under_autocast = torch.is_autocast_enabled(weight.device.type)
+        return self.active and trains and not hooked and not under_autocast
+
+    def _taker(self, part: nn.Module) -> Callable[[Tensor, Tensor], None] | None:
+        if not self.defers(part):
+            return None
+        return lambda x, grad: self.deferred.append((part, x, grad))
 
 
 @torch.no_grad()
@@ -71,9 +94,7 @@ def weight_gradients(deferred: Deferred) -> None:
 
 def _forward(store: WeightGradientStore, layer: nn.Linear, x: Tensor) -> Tensor:
     weight, bias = layer.weight, layer.bias
-    trains = weight.requires_grad or (bias is not None and bias.requires_grad)
-    hooked = _hooked(weight) or (bias is not None and _hooked(bias))
-    if not (store.active and trains) or hooked or torch.is_autocast_enabled(x.device.type):
+    if not store.defers(layer):
         return linear(x, weight, bias)
     return _Linear.apply(x, weight, bias, layer, store)
 

@@ -5,7 +5,7 @@ plan gives a rank is the order in which that rank works, so the schedule that wa
 and simulated is the one that runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import repeat
 
@@ -31,6 +31,8 @@ from weft.run.pipeline.defer import WeightGradientStore, weight_gradients
 from weft.run.pipeline.entry import StageEntry
 from weft.run.pipeline.messages import DTYPES, Messages, gathered, hoist
 from weft.run.world import World
+
+Ready = Callable[[int, int], None]
 
 
 def run(
@@ -65,6 +67,9 @@ class Pipeline:
     lowered naively, as the simulator does
     it, and where the simulator raises Deadlock the run waits for ever.
 
+    `ready(stage, left)`, if given, is called when a stage has one microbatch's gradients more in
+    .grad, with how many it still lacks: 0 when they are whole, while other stages go on.
+
     Raises ValueError, on all ranks and before the first message of a step, where the plan is not
     valid or the ranks, stages or microbatches do not match it.
     """
@@ -77,10 +82,14 @@ class Pipeline:
         world: World,
         clock: Clock | None = None,
         sends: str = "buffered",
+        ready: Ready | None = None,
     ):
         check(plan, stages, loss, world, sends)
         if clock is not None and not hasattr(clock, "logical"):
             raise ValueError(f"clock is {clock!r}, must be one of weft.run.pipeline's or None")
+        if ready is not None and not callable(ready):
+            raise ValueError(f"ready is a {type(ready).__name__}, must be a function or None")
+        self._ready = ready
         lowered = plan if plan.lowered else lower(plan, fuse=sends == "buffered")
         self.stages = dict(zip(plan.stages_of(world.rank), stages, strict=False))
         self.loss, self.world = loss, world
@@ -109,6 +118,7 @@ class Pipeline:
         self._deferred: dict[tuple[int, int], list] = {}
         self._losses: list[Tensor] = []
         self._stamps: list = []
+        self._left = dict.fromkeys(self.stages, self.plan.m)
         form = microbatches[0][0].shape, microbatches[0][0].dtype
         known = self._messages.begin(form)
         self.clock.begin(self.plan, self.world)
@@ -154,6 +164,10 @@ class Pipeline:
         self._stamps.append(self.clock.stop(action))
         if made is not None:
             self._made[kind[0], stage, microbatch] = made, self._stamps[-1]
+        if kind == "W" or kind == "BW":
+            self._left[stage] -= 1
+            if self._ready:
+                self._ready(stage, self._left[stage])
 
     def _forward(self, stage: int, microbatch: int, x: Tensor | None) -> Tensor | None:
         """F: the stage's output, detached; None from the last stage, which keeps its loss."""

@@ -16,10 +16,20 @@ Matmul = Callable[[Tensor], Tensor]
 
 
 class TensorRanks:
-    """The ranks over which matrices are cut, and how what lies between them is exchanged."""
+    """The ranks over which matrices are cut, and how what lies between them is exchanged.
 
-    def __init__(self, world: Group, sequence_parallel: bool = False, overlap: bool = False):
+    With `checks` they tell each other in each forward what they were given.
+    """
+
+    def __init__(
+        self,
+        world: Group,
+        sequence_parallel: bool = False,
+        overlap: bool = False,
+        checks: bool = True,
+    ):
         self.group, self.rank, self.n = group_rank_size(world)
+        self.checks = checks
         self.sequence_parallel, self.overlap = sequence_parallel, overlap
         if overlap and not sequence_parallel:
             raise ValueError("overlap is True, must be False without sequence_parallel")

@@ -3,6 +3,8 @@
 A sum in forward copies its gradient to all; what all were given a copy of has a sum of gradients.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -11,12 +13,14 @@ from torch.nn.functional import linear
 
 from weft.run.tensor.exchange import TensorRanks
 
+Take = Callable[[Tensor, Tensor], None] | None
+
 
 class ColumnMatmul(Function):
     """x W^T of a rank's outputs. `gathered`, if there, is the whole of x, which then is a part."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias, ranks: TensorRanks, gathered: Tensor | None = None):
+    def forward(ctx, x, weight, bias, ranks: TensorRanks, take: Take, gathered: Tensor | None):
         y = None
         if ranks.sequence_parallel and gathered is None:
             if ranks.overlap:
@@ -24,7 +28,7 @@ class ColumnMatmul(Function):
             else:
                 gathered = ranks.gather(x)
         whole = x if gathered is None else gathered
-        ctx.ranks = ranks
+        ctx.ranks, ctx.take = ranks, take
         ctx.save_for_backward(whole, weight)
         return linear(whole, weight, bias) if y is None else y
 
@@ -41,24 +45,24 @@ class ColumnMatmul(Function):
             else:
                 dx = dy @ weight
                 work = ranks.sum(dx)  # while the gradients below are computed
-        dw, db = gradients(dy, x, needs[1:3])
+        dw, db = gradients(dy, x, needs[1:3], ctx.take)
         if work:
             work.wait()
-        return dx, dw, db, None, None
+        return dx, dw, db, None, None, None
 
 
 class RowMatmul(Function):
     """x W^T of a rank's inputs, summed over ranks; then the bias, once."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias, ranks: TensorRanks):
+    def forward(ctx, x, weight, bias, ranks: TensorRanks, take: Take):
         if ranks.overlap:
             y = ranks.matmul_scatter(x, lambda part: part @ weight.T)
         elif ranks.sequence_parallel:
             y = ranks.scatter(x @ weight.T)
         else:
             y = ranks.summed(x @ weight.T)
-        ctx.ranks = ranks
+        ctx.ranks, ctx.take = ranks, take
         ctx.save_for_backward(x, weight)
         return y if bias is None else y + bias
 
@@ -71,7 +75,7 @@ class RowMatmul(Function):
         else:
             dy = ranks.gather(dy) if ranks.sequence_parallel else dy
             dx = dy @ weight
-        return dx, *gradients(dy, x, ctx.needs_input_grad[1:3]), None
+        return dx, *gradients(dy, x, ctx.needs_input_grad[1:3], ctx.take), None, None
 
 
 class LastRowMatmul(Function):
@@ -82,12 +86,12 @@ class LastRowMatmul(Function):
     """
 
     @staticmethod
-    def forward(ctx, x, weight, bias, stream, ranks: TensorRanks):
+    def forward(ctx, x, weight, bias, stream, ranks: TensorRanks, take: Take):
         if ranks.overlap:
             y = ranks.matmul_scatter(x, lambda part: part @ weight.T)
         else:
             y = ranks.scatter(x @ weight.T)
-        ctx.ranks = ranks
+        ctx.ranks, ctx.take = ranks, take
         ctx.save_for_backward(x, weight)
         y = stream + y
         return ranks.gather(y if bias is None else y + bias)
@@ -96,8 +100,8 @@ class LastRowMatmul(Function):
     @once_differentiable
     def backward(ctx, dy: Tensor):
         x, weight = ctx.saved_tensors
-        dw, db = gradients(dy, x, ctx.needs_input_grad[1:3])
-        return dy @ weight, dw, db, ctx.ranks.part(dy), None
+        dw, db = gradients(dy, x, ctx.needs_input_grad[1:3], ctx.take)
+        return dy @ weight, dw, db, ctx.ranks.part(dy), None, None
 
 
 class OwnTokens(Function):
@@ -133,8 +137,14 @@ class SummedWeights(Function):
 
 
 def gradients(
-    dy: Tensor, x: Tensor, needs: tuple[bool, ...]
+    dy: Tensor, x: Tensor, needs: tuple[bool, ...], take: Take
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of a matmul's weight and bias, if they are needed."""
+    """The gradients of a matmul's weight and bias, if they are needed, and nobody takes them over.
+
+    `take`, if there, is given what they are made of.
+    """
+    if take:
+        take(x, dy)
+        return None, None
     rows = dy.flatten(0, -2)
     return (rows.T @ x.flatten(0, -2) if needs[0] else None), (rows.sum(0) if needs[1] else None)

@@ -1,5 +1,6 @@
 """The two cuts of a matrix: by its outputs, after which nothing is sent, and by its inputs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from weft.plan.tensors import dtype_of, tensor
 from weft.run.collectives import Group, agreed
 from weft.run.digest import digest
 from weft.run.tensor.exchange import TensorRanks
-from weft.run.tensor.functions import ColumnMatmul, RowMatmul
+from weft.run.tensor.functions import ColumnMatmul, RowMatmul, Take
 
 
 class CutLinear(nn.Module):
@@ -19,6 +20,9 @@ class CutLinear(nn.Module):
     What is cut are `blocks` matrices of the same size side by side, as q, k and v are, each into
     units of `unit` columns, as heads are. Rank r gets tensor_split's r-th part of the units of each
     block; one cut of all columns would have the right shape, and give one rank q and another v.
+
+    `defer` is who takes over the weight's gradient, if anybody does: weft.run.pipeline's schedules
+    with a W of their own set it.
     """
 
     dim: int
@@ -35,6 +39,7 @@ class CutLinear(nn.Module):
         super().__init__()
         self.ranks = TensorRanks(world, sequence_parallel, overlap)
         self.checks = True  # False where the stage around it has checked what comes
+        self.defer: Callable[[], Take] | None = None
         how = {"sequence_parallel": bool(sequence_parallel), "overlap": bool(overlap)}
         agreed(self.ranks.group, lambda: (None, how | self._form(linear, blocks, unit)))
         self.total = linear.weight.shape[self.dim]
@@ -62,6 +67,11 @@ class CutLinear(nn.Module):
         form = {"linear's shape": list(linear.weight.shape), "bias": linear.bias is not None}
         form |= {"linear's dtype": dtype_of(linear.weight), "blocks": blocks, "unit": unit}
         return form | {"the digest of linear's weight": fingerprint(linear.weight)}
+
+    @property
+    def how(self) -> tuple[TensorRanks, Take]:
+        """What a matmul of this layer's is told beside its tensors, anew for each forward."""
+        return self.ranks, self.defer() if self.defer else None
 
     def _check(self, x: Tensor, last: int) -> None:
         """Raise ValueError, on all ranks, unless all were given x of one shape that fits."""
@@ -97,7 +107,7 @@ class ColumnLinear(CutLinear):
     def forward(self, x: Tensor, gathered: Tensor | None = None) -> Tensor:
         """With `gathered`, the whole of x which a rank has by chance, nothing is gathered."""
         self._check(x, self.weight.shape[1])
-        return ColumnMatmul.apply(x, self.weight, self.bias, self.ranks, gathered)
+        return ColumnMatmul.apply(x, self.weight, self.bias, *self.how, gathered)
 
 
 class RowLinear(CutLinear):
@@ -112,7 +122,7 @@ class RowLinear(CutLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         self._check(x, self.weight.shape[1])
-        return RowMatmul.apply(x, self.weight, self.bias, self.ranks)
+        return RowMatmul.apply(x, self.weight, self.bias, *self.how)
 
 
 def cut(weight: Tensor, dim: int, mine: Tensor) -> nn.Parameter:

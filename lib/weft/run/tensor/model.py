@@ -31,7 +31,11 @@ PARTS = Embedding, Block, Head
 
 
 def parallelize(
-    module: nn.Module, world: Group, sequence_parallel: bool = False, overlap: bool = False
+    module: nn.Module,
+    world: Group,
+    sequence_parallel: bool = False,
+    overlap: bool = False,
+    checks: bool = True,
 ) -> nn.Module:
     """One or more of weft.nn.transformer's stages, or a part of one, over the ranks of a group.
 
@@ -45,9 +49,13 @@ def parallelize(
     of weft.plan.tensor.sent, with and without, and then sent_norms. With `overlap` besides they
     travel in parts beside matmuls. Heads and columns need not divide by t; ValueError where there
     is not one for each rank, or the module has a part that is none of a stage's.
+
+    In each forward ranks tell each other what a stage was given, so that none waits for ever where
+    they differ. Who has made sure of that before does without `checks`.
     """
-    ranks = TensorRanks(world, sequence_parallel, overlap)
+    ranks = TensorRanks(world, sequence_parallel, overlap, bool(checks))
     how = {"sequence_parallel": bool(sequence_parallel), "overlap": bool(overlap)}
+    how |= {"checks": bool(checks)}
     agreed(ranks.group, lambda: (None, how | _form(module, ranks.n)))
     return _cut(module, ranks, world)
 
@@ -133,7 +141,8 @@ class TensorBlock(nn.Module):
         x = x + self.out(self.attention(q, k, v).flatten(-2))
         hidden = gelu(self.up(self.norm_mlp(x)))
         if self.last and cut:
-            return LastRowMatmul.apply(hidden, self.down.weight, self.down.bias, x, self.ranks)
+            down = self.down
+            return LastRowMatmul.apply(hidden, down.weight, down.bias, x, *down.how)
         return x + self.down(hidden)
 
 
@@ -144,19 +153,22 @@ class VocabularyHead(nn.Module):
         super().__init__()
         self.first = first
         if first:  # it is given all tokens, and gives all: there is nothing to cut
-            ranks = TensorRanks(world)
+            ranks = TensorRanks(world, checks=ranks.checks)
+        self.ranks = ranks
         self.norm = TokensNorm(head.norm, ranks)
         self.tokens = ColumnLinear(head.tokens, world, ranks.sequence_parallel, ranks.overlap)
         self.tokens.checks = False
 
     def forward(self, x: Tensor) -> Tensor:
         if self.first:
-            agree_stream(x, len(self.norm.weight), self.norm.weight, self.tokens.ranks)
+            agree_stream(x, len(self.norm.weight), self.norm.weight, self.ranks)
         return self.tokens(self.norm(x))
 
 
 def agree_stream(x: Tensor, width: int, own: Tensor, ranks: TensorRanks) -> None:
     """Raise ValueError, on all ranks, unless all give a stage [B, T, D] of one shape."""
+    if not ranks.checks:
+        return
 
     def mine() -> tuple[None, dict[str, Any]]:
         shape = (*getattr(x, "shape", (0, 0))[:2], width)

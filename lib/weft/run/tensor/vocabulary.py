@@ -11,6 +11,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from weft.nn.transformer import Embedding
+from weft.plan.arguments import whole
+from weft.plan.tensor import shares
 from weft.plan.tensors import dtype_of, ranked, tensor
 from weft.run.collectives import Group, agreed
 from weft.run.tensor.exchange import TensorRanks
@@ -25,17 +27,17 @@ class VocabularyEmbedding(nn.Module):
     positions lies whole on each, and gets the gradient of all tokens.
     """
 
-    def __init__(self, whole: Embedding, ranks: TensorRanks, last: bool):
+    def __init__(self, layer: Embedding, ranks: TensorRanks, last: bool):
         super().__init__()
-        self.ranks, self.places = ranks, whole.places
+        self.ranks, self.places = ranks, layer.places
         self.scattered = ranks.sequence_parallel and not last
-        total = whole.tokens.num_embeddings
+        total = layer.tokens.num_embeddings
         self.columns = [*torch.arange(total).tensor_split(ranks.n)]
-        mine = self.columns[ranks.rank].to(whole.tokens.weight.device)
+        mine = self.columns[ranks.rank].to(layer.tokens.weight.device)
         self.total, self.first = total, int(mine[0])
         self.tokens, self.positions = nn.Module(), nn.Module()
-        self.tokens.weight = cut(whole.tokens.weight, 0, mine)
-        table = whole.positions.weight
+        self.tokens.weight = cut(layer.tokens.weight, 0, mine)
+        table = layer.positions.weight
         self.positions.weight = trained(table.detach().clone(), table)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
@@ -46,6 +48,9 @@ class VocabularyEmbedding(nn.Module):
         return _Looked.apply(*weights, tokens_BT - self.first, places, self)
 
     def _agreed(self, tokens: Tensor) -> int:
+        if not self.ranks.checks:
+            return tokens.shape[1]
+
         def mine() -> tuple[int, dict[str, Any]]:
             shape = (*getattr(tokens, "shape", ()), 1, 1)[:2]
             beside = "module", self.tokens.weight
@@ -98,15 +103,28 @@ class _Looked(Function):
         return words, positions, None, None, None
 
 
-def cross_entropy(scores: Tensor, targets: Tensor, world: Group) -> Tensor:
+def cross_entropy(
+    scores: Tensor, targets: Tensor, world: Group, words: int | None = None
+) -> Tensor:
     """Mean cross-entropy, in nats, of scores [B, T, N/t] of this rank's part of the vocabulary.
 
     Parts follow each other by rank, each at least a word, and need not be as long. Ranks tell
     each other three numbers for each token, the largest score, the sum of exponentials and the
     target's score, whatever the vocabulary; backward sends nothing. It is the same on every rank,
     in fp32 at least. `targets` [B, T] are the same whole numbers on every rank.
+
+    Ranks first tell each other how many words they have, and what targets. Who knows that these
+    agree gives the `words` of the whole vocabulary, cut as torch.tensor_split does.
     """
     ranks = TensorRanks(world)
+    if words is not None:
+        parts = shares(whole("words", words, least=ranks.n), ranks.n)
+        if scores.shape[-1] != parts[ranks.rank]:
+            raise ValueError(
+                f"words is {words}, of which rank {ranks.rank} has {parts[ranks.rank]}, must be "
+                f"those of scores, which has {scores.shape[-1]} here"
+            )
+        return _CrossEntropy.apply(scores, targets - sum(parts[: ranks.rank]), ranks)
 
     def mine() -> tuple[int, dict[str, Any]]:
         B, T, N = ranked("scores", scores, "B T N/t")

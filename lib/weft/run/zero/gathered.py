@@ -73,6 +73,10 @@ class Zero3(Zero2):
         if self.rank == 0 < self.n - 1:
             warn_of_one([unit.numel for unit in self.buckets], small=BUCKET)
 
+    def hooked(self, hooks: bool) -> bool:
+        """Always: weights are freed when a unit's gradients have been taken."""
+        return True
+
     def split(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
         self.modules, self._order, self._next, self._last = [], [], {}, {}
         self._root = self.module

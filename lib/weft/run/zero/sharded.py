@@ -60,13 +60,16 @@ class DataParallel(ModuleFace):
         units: Units | None = None,
         buffers: str = "own",
         groups: Groups | None = None,
+        hooks: bool = True,
     ):
         group, self.rank, self.n = group_rank_size(world)
         bucket = check_how(bucket, dtype, scaler, buffers)
         named = trained(module, world)
         self.units = None if units is None else named_units(module, units)
         names = [name for name, x in module.named_modules() if x in (self.units or ())]
-        check_same(module, (self.stage, bucket, dtype, unused, names, buffers), group)
+        self._hooked = self.hooked(hooks)
+        how = self.stage, bucket, dtype, unused, names, buffers, self._hooked
+        check_same(module, how, group)
         self.module, self.dtype, self.comm = module, dtype, comm_thread(group)
         self.buffers, self.group = buffers, group
         copy_frozen(module, dtype, self.comm.group)
@@ -81,6 +84,10 @@ class DataParallel(ModuleFace):
         self._hooks = list(self.register_hooks())
 
     # --- what the stages differ in ----------------------------------------------------------------
+
+    def hooked(self, hooks: bool) -> bool:
+        """Whether backward hands gradients over."""
+        return bool(hooks)
 
     def split(self, named: Sequence[Named], bucket: int) -> Iterator[list[Named]]:
         """The parameters of each bucket, in the order in which they are sent."""
@@ -144,11 +151,46 @@ class DataParallel(ModuleFace):
         self.update.step()
         self.refresh()
 
+    def take(self) -> None:
+        """Begin to average the gradients that the parameters have, where there are no `hooks`.
+
+        Every rank calls it as often. What was averaged since the last step is added to.
+        """
+        if self._hooked:
+            raise RuntimeError("zero has hooks, which take gradients during backward")
+        self._finish()
+        self.update.forget()
+        for bucket in self.buckets:
+            self._prepare(bucket)
+            for i, parameter in enumerate(bucket.parameters):
+                if parameter.grad is not None:
+                    check_gradient(bucket.names[i], parameter.grad)
+                    bucket.add(i, parameter.grad, 1 / self.n)
+                    parameter.grad = None
+            self._send_next()
+            bucket.missing = len(bucket.names)
+        self._due = False
+
     def clip(self, max_norm: float) -> float:
         """Shorten the whole gradient to `max_norm`; how long it was."""
         check_positive("max_norm", max_norm)
         self._complete()
         return self.update.clip(max_norm)
+
+    def squares(self, counts: Callable[[str], bool] = lambda name: True) -> Tensor:
+        """The sum of the gradient's squares over what this rank alone keeps: their sum is all.
+
+        With `counts` only of parameters for whose names it is true: where several Zeros share one
+        model, one of those that have a parameter counts it. `shorten` is what it is for.
+        """
+        self._complete()
+        return self.update.squares(counts)
+
+    def shorten(self, norm: float, max_norm: float) -> None:
+        """Shorten a gradient that is `norm` long, other Zeros' part of it included."""
+        check_positive("max_norm", max_norm)
+        self._complete()
+        self.update.shorten(norm, max_norm)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -196,7 +238,7 @@ class DataParallel(ModuleFace):
 
     def register_hooks(self) -> Iterator[RemovableHandle]:
         """Have backward hand over each gradient that is complete."""
-        for bucket in self.buckets:
+        for bucket in self.buckets if self._hooked else ():
             for i, parameter in enumerate(bucket.parameters):
                 hook = partial(self._take, bucket, i)
                 yield parameter.register_post_accumulate_grad_hook(hook)
@@ -250,14 +292,22 @@ class DataParallel(ModuleFace):
         """Send what is left, and wait until all is averaged."""
         while self._sent < len(self.buckets):
             self._send_next()
+        self._finish()
+        self._due = False
+
+    def _finish(self) -> None:
+        """Wait until all that was sent is averaged."""
         for ticket in self._tickets:
             ticket.result()
         self._tickets.clear()
-        self._due, self._sent = False, 0
+        self._sent = 0
 
     def _complete(self) -> None:
-        if self._due:
+        if self._due and self._hooked:
             self._average()
+        elif self._due:
+            self.take()
+        self._finish()
 
     def _fit(self, x: Any) -> Any:
         fits = self.dtype is None or not isinstance(x, Tensor) or not x.is_floating_point()

@@ -5,7 +5,7 @@ it is, and whether a parameter has one at all.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -89,10 +89,27 @@ class Update:
         if self.shared:
             dist.all_reduce(squares, group=self.group)
         norm = math.sqrt(squares)
+        self.shorten(norm, max_norm)
+        return norm
+
+    def squares(self, counts: Callable[[str], bool]) -> Tensor:
+        """The sum of squares of the parameters that count, of those of which none else tells."""
+        self.prepare()
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        if self.shared or self.group.rank() == 0:
+            for bucket, flat in zip(self.buckets, self.flats, strict=True):
+                parts = flat.split([piece.parameter.numel() for piece in bucket.pieces])
+                for piece, part in zip(bucket.pieces, parts, strict=True):
+                    if counts(piece.name):
+                        total += square_sum(part)
+        return total
+
+    def shorten(self, norm: float, max_norm: float) -> None:
+        """Multiply a gradient that is `norm` long so that it is at most `max_norm`."""
+        self.prepare()
         shorter = min(1.0, max_norm / (norm + 1e-6))  # torch's clip_grad_norm_
         for flat in self.flats:
             flat.mul_(shorter)
-        return norm
 
     def step(self) -> None:
         """Let the optimizer step, unless a gradient overflowed on any rank."""

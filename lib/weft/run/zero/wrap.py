@@ -46,6 +46,7 @@ def Zero(
     units: Units | None = None,
     buffers: str = "own",
     groups: Groups | None = None,
+    hooks: bool = True,
 ) -> DataParallel:
     """Train a module on all ranks of a world together, under a stage of ZeRO.
 
@@ -64,13 +65,17 @@ def Zero(
 
     Until the step, gradients are not in the parameters but in flat buffers. Weights to save, copy
     or write are whole within `with zero.gathered():`. All ranks run as many backward passes between
-    two steps. A parameter whose gradient no rank has is left alone by the optimizer: where this
-    rank has none, a mean of nothing but zeros means that. Where ranks use different parameters,
-    `unused` has them tell each other, a byte for each and step. That, rank 0's buffers, a byte for
-    an overflow where there is a scaler, and 8 for the norm in `clip` in stages 1 to 3 are all that
-    is sent beside the plan.
+    two steps. Without `hooks`, which stage 3 needs, gradients stay in the parameters and add up
+    there until `take()`: for whoever runs backward in parts.
+
+    A parameter whose gradient no rank has is left alone by the optimizer: where this rank has none,
+    a mean of nothing but zeros means that. Where ranks use different parameters, `unused` has them
+    tell each other, a byte for each and step. That, rank 0's buffers, a byte for an overflow where
+    there is a scaler, and 8 for the norm in `clip` in stages 1 to 3 are all that is sent beside
+    the plan.
+
     ValueError names what does not fit.
     """
     kind = STAGES[checked_stage(stage)]
-    how = bucket, dtype, scaler, unused, units, buffers, groups
+    how = bucket, dtype, scaler, unused, units, buffers, groups, hooks
     return kind(module, optimizer, world, *how)

@@ -1,0 +1,108 @@
+"""What the chapter on tensor parallelism tells its readers to type is the model in one process."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed import DeviceMesh
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
+
+from weft.run.world import launch
+
+D, K, HEADS, GROUPS, F, N = 24, 6, 4, 2, 20, 32
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(D, HEADS * K, bias=False)
+        self.k, self.v = (nn.Linear(D, GROUPS * K, bias=False) for _ in range(2))
+        self.out = nn.Linear(HEADS * K, D, bias=False)
+
+    def forward(self, x):
+        q, k, v = (
+            layer(x).unflatten(-1, (-1, K)).transpose(1, 2) for layer in (self.q, self.k, self.v)
+        )
+        o = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.out(o.transpose(1, 2).flatten(2))
+
+
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = (nn.Linear(D, F, bias=False) for _ in range(2))
+        self.down = nn.Linear(F, D, bias=False)
+
+    def forward(self, x):
+        return self.down(silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.RMSNorm(D), nn.RMSNorm(D)
+        self.attention, self.mlp = Attention(), MLP()
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Decoder(nn.Module):
+    """What the recipe's names stand for."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.norm = nn.Embedding(N, D), nn.RMSNorm(D)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(D, N, bias=False)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+@pytest.fixture(scope="module")
+def page(root):
+    return (root / "book/tensor.md").read_text(encoding="utf-8")
+
+
+def recipe(page):
+    """The names that the page's recipe defines."""
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    for function in ("tensor_parallel", "loss_and_gradients"):
+        body = code.split(f"def {function}(")[1].split("\ndef ")[0]
+        assert 7 <= len([line for line in body.splitlines() if line.strip()]) <= 25
+    names = {}
+    exec(code, names)
+    return names
+
+
+def over_ranks(world, page):
+    """How far loss, norm and gradients of the recipe are from those of one process."""
+    names = recipe(page)
+    torch.manual_seed(0)
+    alone = Decoder().double()
+    model = Decoder().double()
+    model.load_state_dict(alone.state_dict())
+    tokens, targets = torch.randint(N, (2, 3, 8))
+    mean = cross_entropy(alone(tokens).flatten(0, 1), targets.flatten())
+    mean.backward()
+    norm = nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
+    mesh = DeviceMesh.from_group(world.group(), "cpu", mesh_dim_names=("tp",))
+    names["tensor_parallel"](model, mesh)
+    found = names["loss_and_gradients"](model, tokens, targets)
+    wrong = [(found[0] - mean).abs().item(), (found[1] - norm).abs().item()]
+    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
+        wrong.append((one.grad.full_tensor() - other.grad).abs().max().item())
+    kept = model.blocks[0].mlp.up.weight.to_local().numel()
+    return max(wrong), kept
+
+
+def test_the_recipe_is_one_process_with_gradients_and_their_norm(page):
+    for wrong, kept in launch(over_ranks, 2, page, backend="gloo"):
+        assert wrong < 1e-10
+        assert kept == D * F // 2

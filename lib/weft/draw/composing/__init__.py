@@ -1,0 +1,45 @@
+"""Pictures of layouts: ranks as an odometer, a batch dealt out, what hides, and steps as sums."""
+
+from weft.draw.composing.atlas import atlas_svg, best
+from weft.draw.composing.dealt import BATCH, dealt_svg
+from weft.draw.composing.designs import (
+    bloom,
+    found,
+    llama70,
+    llama405,
+    long,
+    missing,
+    ranked,
+    short,
+    trillion,
+)
+from weft.draw.composing.lanes import lanes_svg
+from weft.draw.composing.odometer import odometer_svg
+from weft.draw.composing.steps import compared, kinds, steps_svg, worked
+from weft.draw.composing.tried import agreement, errors, predicted, tried_svg
+
+__all__ = [
+    "BATCH",
+    "agreement",
+    "atlas_svg",
+    "best",
+    "bloom",
+    "compared",
+    "dealt_svg",
+    "errors",
+    "found",
+    "kinds",
+    "lanes_svg",
+    "llama70",
+    "llama405",
+    "long",
+    "missing",
+    "odometer_svg",
+    "predicted",
+    "ranked",
+    "short",
+    "steps_svg",
+    "tried_svg",
+    "trillion",
+    "worked",
+]
