@@ -115,6 +115,7 @@ BY_NAME = {
 
 
 QKV = tensor((1, 8, 4, 16))
+MEGATRON = composing.to_megatron(SHAPES["gpt-1.7b"], composing.Layout(d=2), 4)
 CACHE = tensor((4, 4, 2, 16))
 
 VALUES = {
@@ -135,6 +136,20 @@ VALUES = {
         "schedule": "interleaved", "zero": 1, "sequence_parallel": True, "t": 2, "c": 2, "e": 2,
         "node": 8, "batch": 16, "between": LINKS["ib-ndr"], "attention": "flash", "software": "today", "source": "here",
         "hides": ("data",), "late": 0.0},
+    "plan.composing.from_deepspeed.": {
+        "config": composing.to_deepspeed(composing.Layout(d=2), 4), "devices": 2,
+    },
+    "plan.composing.from_megatron.": {"arguments": MEGATRON, "devices": 2},
+    "plan.composing.from_torchtitan.": {
+        "text": composing.to_torchtitan(SHAPES["llama3-8b"], composing.Layout(d=2, zero=3), 4),
+        "devices": 2,
+    },
+    "plan.composing.read_megatron.": {"arguments": MEGATRON, "devices": 2},
+    "plan.composing.to_deepspeed.": {"layout": composing.Layout(d=2), "batch": 4},
+    "plan.composing.to_megatron.": {"layout": composing.Layout(d=2), "batch": 4},
+    "plan.composing.to_torchtitan.": {"layout": composing.Layout(d=2, zero=3), "batch": 4},
+    "plan.composing.to_torchtitan_function.": {"layout": composing.Layout(d=2), "batch": 4},
+    "plan.composing.words.": {"line": "torchrun pretrain_gpt.py --bf16"},
     "plan.decode.check.": {
         "q": tensor((1, 1, 4, 16)), "k_cache": CACHE, "v_cache": CACHE, "scale": 0.5,
         "block_table": tensor((1, 2), "int32"), "lengths": tensor((1,), "int32"),

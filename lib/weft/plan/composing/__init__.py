@@ -1,11 +1,19 @@
 """Several cuts at once: layouts, clusters, and what a step of training costs under each."""
 
 from weft.plan.composing.cluster import CLUSTERS, Cluster
+from weft.plan.composing.command import words
 from weft.plan.composing.compare import why
+from weft.plan.composing.deepspeed import from_deepspeed, to_deepspeed
 from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.layout import Layout
+from weft.plan.composing.megatron import from_megatron, read_megatron, to_megatron
 from weft.plan.composing.ranks import axes, coordinates, groups
 from weft.plan.composing.search import search
+from weft.plan.composing.torchtitan import (
+    from_torchtitan,
+    to_torchtitan,
+    to_torchtitan_function,
+)
 
 __all__ = [
     "CLUSTERS",
@@ -15,7 +23,16 @@ __all__ = [
     "axes",
     "coordinates",
     "estimate",
+    "from_deepspeed",
+    "from_megatron",
+    "from_torchtitan",
     "groups",
+    "read_megatron",
     "search",
+    "to_deepspeed",
+    "to_megatron",
+    "to_torchtitan",
+    "to_torchtitan_function",
     "why",
+    "words",
 ]
