@@ -5,12 +5,13 @@ from weft.draw.figure import OUTLINE, Figure, Scale, dashed
 from weft.plan.composing.published import TESTS, Compared, compared, errors
 
 WIDE, TOP, ROW, FAR = 350, 40, 46, 0.35
+DASHES = {"stroke_dasharray": "3 3"}
 NAMES = {
     "korthikanti": "Korthikanti 2022, A100",
     "narayanan": "Narayanan 2021, A100",
     "bloom": "BLOOM, bf16 trials and log",
     "bridge": "Megatron-Bridge, H100, fp8",
-    "bloom fp16": "BLOOM, fp16 trials (one number fitted)",
+    "bloom fp16": "BLOOM, fp16 trials (fitted)",
     "torchtitan": "torchtitan, FSDP, A100",
     "llm-foundry": "llm-foundry, FSDP, A100 and H100",
     "mt-nlg": "MT-NLG, second-hand",
@@ -25,20 +26,16 @@ def published_svg() -> str:
         _told(rows), largest=1.5,
     )  # fmt: skip
     test, other = svg.FORWARD.paint() | OUTLINE, svg.WAITING.paint() | OUTLINE
-    svg.legend(figure, [("made for speed", test), ("others", other), ("±10 %", dashed("3 3", 0.7))])
+    svg.legend(figure, [("Megatron", test), ("others", other), ("±10 %", dashed("3 3", 0.7))])
     x = Scale(-FAR, FAR, 6, WIDE - 6)
     floor = TOP + ROW * len(rows)
-    for at, look in (
-        (0, {}),
-        (-0.1, {"stroke_dasharray": "3 3"}),
-        (0.1, {"stroke_dasharray": "3 3"}),
-    ):
-        figure.line(x(at), TOP - 8, x(at), floor, stroke_opacity=0.6, **look)
     for i, (table, found) in enumerate(rows.items()):
         y, off = TOP + i * ROW, errors(found)
         figure.words(0, y + 6, NAMES[table], font_size=11, font_weight="bold")
         told = f"{off.average:.1%}, worst {off.worst:.0%}"
         figure.words(WIDE, y + 6, told, font_size=11, text_anchor="end")
+        for at, look in ((0, {}), (-0.1, DASHES), (0.1, DASHES)):
+            figure.line(x(at), y + 12, x(at), y + 30, stroke_opacity=0.6, **look)
         for one in found:
             tip = f"{one.step.name}, {one.step.layout}: {one.step.seconds:.3g} s, {one.error:+.1%}"
             spot = {"cx": x(max(-FAR, min(FAR, one.error))), "cy": y + 21, "r": 4}
