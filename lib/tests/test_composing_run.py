@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.nn.utils import clip_grad_norm_
 
 from weft.meter import traffic
+from weft.nn.experts import ExpertsConfig
 from weft.nn.transformer import Config, loss, stages
 from weft.plan.composing import Layout
 from weft.plan.shape import ModelShape
@@ -21,6 +22,7 @@ from weft.run.tensor import parallelize
 from weft.run.world import launch
 
 SMALL = Config(layers=5, width=15, heads=5, vocab=23, seq=12, hidden=17)
+SWITCH = ExpertsConfig(**vars(SMALL), experts=5, k=2)
 BATCH, STEPS = 12, 3
 OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.3, momentum=0.9),
@@ -36,10 +38,10 @@ def batches(T):
 
 
 @cache
-def alone(optimizer, max_norm, T):
+def alone(config, optimizer, max_norm, T):
     """Losses, norms and the last weights of one process without any of our runtimes."""
     torch.manual_seed(3)
-    model = stages(SMALL, 1)[0].double()
+    model = stages(config, 1)[0].double()
     stepper, losses, norms = OPTIMIZERS[optimizer](model.parameters()), [], []
     for tokens, targets in batches(T):
         mean = loss(model(tokens), targets)
@@ -52,11 +54,11 @@ def alone(optimizer, max_norm, T):
     return losses, norms, model.state_dict()
 
 
-def trained(world, layout, optimizer="sgd", max_norm=None, T=8):
+def trained(world, layout, optimizer="sgd", max_norm=None, T=8, config=SMALL):
     """How far off is what a layout gives, of losses, norms and weights, from one process."""
-    wanted, norms, weights = alone(optimizer, max_norm, T)
+    wanted, norms, weights = alone(config, optimizer, max_norm, T)
     how = OPTIMIZERS[optimizer], world, 3, torch.float64, max_norm
-    trainer = Trainer(SMALL, layout, *how)
+    trainer = Trainer(config, layout, *how)
     worst = []
     for i, batch in enumerate(batches(T)):
         worst.append(abs(trainer.step(batch).item() - wanted[i]))
@@ -107,6 +109,34 @@ ON_6 = [
 @pytest.mark.parametrize("n, cases", [(8, ON_8), (6, ON_6)])
 def test_pipeline_tensor_and_data_ranks_give_what_one_process_gives(n, cases):
     holds(cases, n)
+
+
+MORE_ON_8 = [
+    (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, sequence_parallel=True), {"max_norm": 0.5}),
+    (Layout(t=4, d=2, zero=3, sequence_parallel=True, recompute="full", microbatch=3), {}),
+    (Layout(p=2, t=2, d=2, schedule="zb_v", zero=3, recompute="full"), {"max_norm": 0.5}),
+    (Layout(p=2, t=2, v=2, sequence_parallel=True, recompute="selective", microbatch=3), {}),
+    (Layout(p=2, d=2, c=2, schedule="zb_h1", zero=1), {"max_norm": 0.5, "T": 7}),
+    (Layout(p=2, t=2, c=2, sequence_parallel=True, recompute="full", zero=2, microbatch=6), {}),
+    (Layout(c=4, d=2, zero=3, recompute="selective", microbatch=3), {"T": 11}),
+]
+
+
+def test_tokens_and_sequences_over_ranks_and_recomputing_change_no_number():
+    holds(MORE_ON_8, 8)
+
+
+WITH_EXPERTS = [
+    (Layout(p=2, d=4, e=2, schedule="zb_h1", zero=1), {"max_norm": 0.5}),
+    (Layout(d=4, c=2, e=4, zero=3, microbatch=3), {"max_norm": 0.5}),
+    (Layout(p=2, t=2, d=2, e=2, zero=2, microbatch=3, sequence_parallel=True), {"T": 6}),
+    (Layout(t=2, d=2, microbatch=6, recompute="full"), {"max_norm": 0.5, "T": 6}),
+    (Layout(d=2, c=2, t=2, e=4, sequence_parallel=True, microbatch=6), {"max_norm": 0.5}),
+]
+
+
+def test_experts_over_data_ranks_are_those_of_one_process():
+    holds([(layout, how | {"config": SWITCH}) for layout, how in WITH_EXPERTS], 8)
 
 
 def deferred(world):

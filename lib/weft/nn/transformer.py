@@ -4,7 +4,7 @@ Dims: B batch, T time, D width, H heads, K = D / H width of one head, F hidden, 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +31,15 @@ class Config:
     hidden: int | None = None
 
     def __post_init__(self):
-        for name, size in vars(self).items():
+        for name, size in ((field.name, getattr(self, field.name)) for field in fields(Config)):
             if size is not None and size < 1:
                 raise ValueError(f"{name} is {size}, must be at least 1")
         if self.width % self.heads:
             raise ValueError(f"width is {self.width}, must be a multiple of heads = {self.heads}")
+
+    def block(self, i: int, attention: Attention) -> "Block":
+        """Block i of the decoder, from 0 on; the config of another decoder makes others."""
+        return Block(self, attention)
 
 
 def causal(q_BTHK: Tensor, k_BTHK: Tensor, v_BTHK: Tensor) -> Tensor:
@@ -123,7 +127,7 @@ def stages(
     """
     cuts = _cuts(config.layers, count)
     parts = [Embedding(config, places)]
-    parts += [Block(config, attention) for _ in range(config.layers)]
+    parts += [config.block(i, attention) for i in range(config.layers)]
     parts.append(Head(config))
     cuts[0] += 1
     cuts[-1] += 1

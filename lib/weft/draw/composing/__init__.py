@@ -8,15 +8,15 @@ from weft.draw.composing.designs import (
     llama70,
     llama405,
     long,
-    missing,
     ranked,
     short,
     trillion,
 )
 from weft.draw.composing.lanes import lanes_svg
 from weft.draw.composing.odometer import odometer_svg
+from weft.draw.composing.published import published_svg
 from weft.draw.composing.steps import compared, kinds, steps_svg, worked
-from weft.draw.composing.tried import agreement, errors, predicted, tried_svg
+from weft.draw.composing.tried import agreement, tried, tried_svg
 
 __all__ = [
     "BATCH",
@@ -26,19 +26,18 @@ __all__ = [
     "bloom",
     "compared",
     "dealt_svg",
-    "errors",
     "found",
     "kinds",
     "lanes_svg",
     "llama70",
     "llama405",
     "long",
-    "missing",
     "odometer_svg",
-    "predicted",
+    "published_svg",
     "ranked",
     "short",
     "steps_svg",
+    "tried",
     "tried_svg",
     "trillion",
     "worked",

@@ -2,13 +2,10 @@
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from weft.draw.composing.atlas import candidates
 from weft.draw.composing.steps import BATCH, DEVICES, MODEL
-from weft.draw.composing.tried import predicted
 from weft.plan.composing import CLUSTERS, Cluster, Estimate, Layout, estimate, search
-from weft.plan.composing.tried import TRIED, shape
 from weft.plan.hardware import CHIPS, LINKS, Link
 from weft.plan.shape import SHAPES, ModelShape
 
@@ -107,35 +104,3 @@ def trillion(**layout: int | str | bool) -> Estimate:
     """The model of a trillion on 3,072 A100s with a batch of 3,072, as Narayanan et al. had it."""
     cluster = CLUSTERS["selene"].of(3072)
     return estimate(SHAPES["gpt-1t"], Layout(**layout), 3072, cluster)
-
-
-class Missing(NamedTuple):
-    """What a plan leaves out: seconds a layer and microbatch, seconds a parameter, and the rest.
-
-    `rest` is the root of the mean square of what these two do not account for, in seconds.
-    """
-
-    layer: float
-    parameter: float
-    rest: float
-
-
-def missing() -> Missing:
-    """What the plan misses of BLOOM's trials, by least squares over the layouts that ran.
-
-    Measured less predicted seconds are laid against how often a device passes a layer, layers times
-    microbatches, and against its parameters.
-    """
-    rows = []
-    for one in TRIED:
-        if one.seconds:
-            layout = one.layout
-            passes = shape().layers / layout.p * layout.microbatches(one.batch)
-            params = shape().params / (layout.p * layout.t)
-            rows.append((passes, params, one.seconds - predicted(one).seconds))
-    xx, xy, yy = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
-    xz, yz = (sum(r[i] * r[2] for r in rows) for i in (0, 1))
-    span = xx * yy - xy * xy
-    a, b = (xz * yy - yz * xy) / span, (yz * xx - xz * xy) / span
-    rest = sum((z - a * x - b * y) ** 2 for x, y, z in rows) / len(rows)
-    return Missing(a, b, rest**0.5)

@@ -1,6 +1,7 @@
 """Layers whose MLP is one of many experts; a small decoder, and Switch, made of them."""
 
 from weft.nn.experts.decoder import (
+    ExpertsConfig,
     SwitchBlock,
     decoder,
 )
@@ -23,6 +24,7 @@ from weft.nn.experts.model import (
 )
 
 __all__ = [
+    "ExpertsConfig",
     "Routed",
     "SequenceMLP",
     "Switch",

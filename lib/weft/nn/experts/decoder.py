@@ -1,10 +1,13 @@
 """The small decoder with experts in some of its blocks."""
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
 from weft.nn.experts.layer import SwitchMLP
 from weft.nn.transformer import Attention, Block, Config, Embedding, Head, causal
-from weft.plan.arguments import whole
+from weft.plan.arguments import sizes, whole
+from weft.plan.experts import capacity
 
 
 class SwitchBlock(Block):
@@ -24,6 +27,31 @@ class SwitchBlock(Block):
 
     def mlp(self, x_BTD: Tensor) -> Tensor:
         return self.experts(x_BTD)
+
+
+@dataclass(frozen=True)
+class ExpertsConfig(Config):
+    """A Config whose every `every`-th block has `experts`, of which a token goes to k.
+
+    weft.nn.transformer.stages makes its stages. `factor` is that of an expert's capacity; nothing
+    is dropped if None.
+    """
+
+    experts: int = 8
+    k: int = 1
+    factor: float | None = None
+    every: int = 2
+
+    def __post_init__(self):
+        super().__post_init__()
+        sizes(experts=self.experts, every=self.every)
+        capacity(0, self.experts, 1.0 if self.factor is None else self.factor, self.k)
+
+    def block(self, i: int, attention: Attention) -> Block:
+        """Block i, from 0 on: the last of each `every` has experts."""
+        if (i + 1) % self.every:
+            return super().block(i, attention)
+        return SwitchBlock(self, self.experts, self.k, self.factor, attention)
 
 
 def decoder(

@@ -10,8 +10,9 @@ from torch import Tensor
 from weft.nn.transformer import Config
 from weft.plan.arguments import instance, whole
 from weft.plan.composing import Layout
+from weft.plan.ring import lengths
 from weft.run.collectives import agreed
-from weft.run.composing.stages import schedule
+from weft.run.composing.stages import TOKENS, schedule
 from weft.run.digest import digest
 from weft.run.world import World
 
@@ -53,11 +54,15 @@ def check_fits(config: Config, layout: Layout, ranks: int) -> None:
         raise ValueError(
             f"config has {config.layers} layers, must have one for each of p * v = {stages} stages"
         )
-    hidden = config.hidden or 4 * config.width
-    for name, count in (("heads", config.heads), ("hidden", hidden), ("vocab", config.vocab)):
+    counts = {"heads": config.heads, "hidden": config.hidden or 4 * config.width}
+    for name, count in (counts | {"vocab": config.vocab}).items():
         if count < layout.t:
             told = f"config has {name} = {count}"
             raise ValueError(f"{told}, must have at least one for each of t = {layout.t} ranks")
+    found = getattr(config, "experts", 0)
+    if layout.e > 1 and found < layout.e:
+        told = f"config has {found} experts"
+        raise ValueError(f"{told}, must have at least one for each of e = {layout.e} ranks")
 
 
 def checked(
@@ -103,9 +108,13 @@ def check_tokens(name: str, x: Tensor, config: Config) -> None:
 
 def check_time(T: int, layout: Layout) -> None:
     """ValueError where T tokens cannot be dealt to the ranks of a sequence."""
-    if layout.sequence_parallel and T % layout.t:
+    if layout.c > T:
+        raise ValueError(f"batch has {T} tokens in time, must have one for each of c = {layout.c}")
+    shares = [T] if layout.c == 1 else lengths(T, layout.c, TOKENS)
+    if layout.sequence_parallel and any(share % layout.t for share in shares):
+        each = "" if layout.c == 1 else f" on each of c = {layout.c} ranks, not {shares}"
         raise ValueError(
-            f"batch has {T} tokens in time, must have a multiple of t = {layout.t} "
+            f"batch has {T} tokens in time, must have a multiple of t = {layout.t}{each}, "
             "with sequence_parallel"
         )
 

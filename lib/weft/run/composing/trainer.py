@@ -7,6 +7,7 @@ that have other tokens, averages its gradients and steps. A trainer puts them to
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
@@ -18,12 +19,13 @@ from weft.plan.composing import Layout
 from weft.plan.simulate import Timeline
 from weft.run.composing.axes import lay_out
 from weft.run.composing.checks import check, checked
-from weft.run.composing.stages import held, mean_loss, schedule
-from weft.run.composing.whole import gathered_over_stages
+from weft.run.composing.stages import Stage, Tokens, held, schedule
+from weft.run.composing.whole import gathered_over_stages, whole_stage
+from weft.run.experts import divided
 from weft.run.pipeline import Pipeline
-from weft.run.tensor import cuts, whole
+from weft.run.tensor import cuts
 from weft.run.world import World
-from weft.run.zero import Zero
+from weft.run.zero import DataParallel, Zero
 
 
 class Trainer:
@@ -59,9 +61,9 @@ class Trainer:
         self.norm: float | None = None
         self.timeline: Timeline | None = None
         stages = held(config, layout, self.axes, dtype, seed)
-        self.places = [place for place, _ in stages]
-        how = layout.zero, self.axes.data
-        self.zeros = [Zero(module, optimizer, *how, hooks=False) for _, module in stages]
+        self.stages = [one._replace(zeros=self._sharded(one.module, optimizer)) for one in stages]
+        self.zeros = [zero for stage in self.stages for zero in stage.zeros]
+        self._tokens = Tokens(config, layout, self.axes)
         self._pipelines: dict[int, Pipeline] = {}
 
     def step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -84,11 +86,31 @@ class Trainer:
     def state_dict(self) -> dict[str, Tensor]:
         """The whole decoder's, on every rank, as nn.Sequential(*stages(config, 1)[0]) names it."""
         mine = []
-        for zero in self.zeros:
-            with zero.gathered() as module:
-                mine.append(whole(module))
+        for stage in self.stages:
+            with ExitStack() as stack:
+                for zero in stage.zeros:
+                    stack.enter_context(zero.gathered())
+                mine.append(whole_stage(stage.module))
         plan = schedule(self.layout, 2 * self.layout.p)
         return gathered_over_stages(self.config, plan, mine, self.axes.p)
+
+    def _sharded(
+        self, module: nn.Module, optimizer: Callable[[Iterable], Optimizer]
+    ) -> list[DataParallel]:
+        """Who keeps a stage and steps: a Zero over all data ranks, and one over copies of experts.
+
+        An expert has worked for the tokens of all its e ranks: its gradients are summed over the
+        d c / e copies, and divided by d c, as all others are.
+        """
+        found = divided(module)
+        data, how = self.axes.data, {"hooks": False, "over": self.axes.data.size}
+        zeros = [
+            Zero(module, optimizer, self.layout.zero, data, own=lambda x: x not in found, **how)
+        ]
+        if found:
+            own, copies = found.__contains__, self.axes.copies
+            zeros.append(Zero(module, optimizer, self.layout.zero, copies, own=own, **how))
+        return zeros
 
     # --- a step -----------------------------------------------------------------------------------
 
@@ -96,21 +118,23 @@ class Trainer:
         """What runs m microbatches."""
         if m not in self._pipelines:
             plan = schedule(self.layout, m)
-            stages = [Sharded(zero) if zero.stage == 3 else zero.module for zero in self.zeros]
-            mean = mean_loss(self.config, self.layout, self.axes)
-            by_stage = dict(zip(plan.stages_of(self.axes.p.rank), self.zeros, strict=True))
+            whole = self.layout.zero < 3
+            stages = [stage.module if whole else Gathered(stage) for stage in self.stages]
+            by_number = dict(zip(plan.stages_of(self.axes.p.rank), self.stages, strict=True))
 
             def ready(stage: int, left: int) -> None:
-                zero = by_stage[stage]
-                if zero.stage == 2 or (zero.stage < 2 and not left):
-                    zero.take()
+                if self.layout.zero == 2 or (self.layout.zero < 2 and not left):
+                    for zero in by_number[stage].zeros:
+                        zero.take()
 
-            self._pipelines[m] = Pipeline(plan, stages, mean, self.axes.p, ready=ready)
+            self._pipelines[m] = Pipeline(plan, stages, self._tokens.loss, self.axes.p, ready=ready)
         return self._pipelines[m]
 
     def _own(self, tokens: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         """This rank's microbatches."""
-        mine = (x.chunk(self.layout.d)[self.axes.d.rank] for x in (tokens, targets))
+        rows = (x.chunk(self.layout.d)[self.axes.d.rank] for x in (tokens, targets))
+        modules = [stage.module for stage in self.stages]
+        mine = self._tokens.own(tokens.shape[1], modules, *rows)
         parts = (x.split(self.layout.microbatch) for x in mine)
         return list(zip(*parts, strict=True))
 
@@ -131,12 +155,15 @@ class Trainer:
         return norm
 
 
-class Sharded(nn.Module):
-    """A stage whose weights a Zero brings when it is called."""
+class Gathered(nn.Module):
+    """A stage whose weights its Zeros bring when it is called."""
 
-    def __init__(self, zero):
+    def __init__(self, stage: Stage):
         super().__init__()
-        self.module, self.zero = zero.module, zero
+        self.module, _, self.zeros = stage
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.zero(x)
+        with ExitStack() as stack:
+            for zero in self.zeros:
+                stack.enter_context(zero.around_forward())
+            return self.module(x)

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.nn.transformer import Config, stages
 from weft.plan.schedule import Plan
+from weft.run import experts, tensor
 from weft.run.collectives import broadcast
 from weft.run.world import World
 
@@ -31,6 +32,13 @@ def renamed(name: str, place: int) -> str:
     """
     part, _, rest = name.partition(".")
     return f"{int(part) + place}.{rest}"
+
+
+def whole_stage(module: nn.Module) -> dict[str, Tensor]:
+    """A stage's state as if it were on one rank; its tensor ranks and its experts' call it."""
+    divided = experts.divided(module)
+    found = experts.whole(module) if divided else {}
+    return tensor.whole(module) | {name: found[name] for name in divided}
 
 
 def gathered_over_stages(

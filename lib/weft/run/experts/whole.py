@@ -18,7 +18,7 @@ MATRICES = ("up", "down")
 def whole(module: nn.Module) -> dict[str, Tensor]:
     """The state_dict of the undivided module, copied, on every rank; all call it together."""
     state = {name: x.detach().clone() for name, x in _state(module).items()}
-    for name, layer in _divided(module).items():
+    for name, layer in divided(module).items():
         state[name] = all_gather(state[name], layer.group, layer.shares)
     return state
 
@@ -29,18 +29,18 @@ def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
     ValueError, before anything is changed, names what does not fit.
     """
-    mine, divided = _state(module), _divided(module)
+    mine, layers = _state(module), divided(module)
     instance(Mapping, state=state)
     if odd := sorted(state.keys() ^ mine.keys()):
         what = "no such tensor as" if odd[0] in mine else "an unknown"
         raise ValueError(f"state has {what} {odd[0]}, must have the names of the whole module")
     for name, x in mine.items():
-        most = (divided[name].total, *x.shape[1:]) if name in divided else tuple(x.shape)
+        most = (layers[name].total, *x.shape[1:]) if name in layers else tuple(x.shape)
         if tuple(state[name].shape) != most:
             told = f"state has shape {tuple(state[name].shape)} for {name}"
             raise ValueError(f"{told}, must have {most}")
     for name, x in mine.items():
-        layer, given = divided.get(name), state[name]
+        layer, given = layers.get(name), state[name]
         x.copy_(given.tensor_split(layer.n)[layer.rank] if layer else given)
 
 
@@ -96,8 +96,9 @@ def _state(module: nn.Module) -> dict[str, Tensor]:
     return module.state_dict(keep_vars=True)
 
 
-def _divided(module: nn.Module) -> dict[str, ExpertParallel]:
+def divided(module: nn.Module) -> dict[str, ExpertParallel]:
     """The layer of each tensor of which a rank has its experts' part, by the tensor's name."""
+    instance(nn.Module, module=module)
     return {
         f"{name}.{matrix}" if name else matrix: layer
         for name, layer in module.named_modules()

@@ -118,6 +118,20 @@ class OwnTokens(Function):
         return ctx.ranks.gather(dx), None
 
 
+class AllTokens(Function):
+    """All ranks' tokens; the gradient, which all have alike, is cut."""
+
+    @staticmethod
+    def forward(ctx, x, ranks: TensorRanks):
+        ctx.ranks = ranks
+        return ranks.gather(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dx: Tensor):
+        return ctx.ranks.part(dx), None
+
+
 class SummedWeights(Function):
     """Weights, each a vector, that all ranks have and use for other tokens: gradients are summed.
 

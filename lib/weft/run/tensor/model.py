@@ -23,11 +23,18 @@ from weft.plan.arguments import instance
 from weft.plan.tensors import dtype_of, tensor
 from weft.run.collectives import Group, agreed
 from weft.run.tensor.exchange import TensorRanks
-from weft.run.tensor.functions import LastRowMatmul, OwnTokens, SummedWeights
-from weft.run.tensor.linear import ColumnLinear, RowLinear, check_time, fingerprint, trained
+from weft.run.tensor.functions import AllTokens, LastRowMatmul, OwnTokens, SummedWeights
+from weft.run.tensor.linear import (
+    ColumnLinear,
+    CutLinear,
+    RowLinear,
+    check_time,
+    fingerprint,
+    trained,
+)
 from weft.run.tensor.vocabulary import VocabularyEmbedding
 
-PARTS = Embedding, Block, Head
+ENDS = Embedding, Head
 
 
 def parallelize(
@@ -50,6 +57,9 @@ def parallelize(
     travel in parts beside matmuls. Heads and columns need not divide by t; ValueError where there
     is not one for each rank, or the module has a part that is none of a stage's.
 
+    A block whose MLP is another one than Block's, of experts say, has that whole on every rank, as
+    it is and not a copy: there each works for all tokens.
+
     In each forward ranks tell each other what a stage was given, so that none waits for ever where
     they differ. Who has made sure of that before does without `checks`.
     """
@@ -61,10 +71,10 @@ def parallelize(
 
 
 def _cut(module: nn.Module, ranks: TensorRanks, world: Group) -> nn.Module:
-    if isinstance(module, PARTS):
+    if is_part(module):
         return _part(module, ranks, world, first=True, last=True)
     children = list(module.children())
-    if all(isinstance(child, PARTS) for child in children):
+    if all(map(is_part, children)):
         last = len(children) - 1
         cut = [_part(x, ranks, world, i == 0, i == last) for i, x in enumerate(children)]
     else:  # of stages, each of which has whole sides
@@ -121,11 +131,19 @@ class TensorBlock(nn.Module):
         self.qkv = ColumnLinear(block.qkv, *how, blocks=3, unit=K)
         self.out = RowLinear(block.out, *how, unit=K)
         self.norm_mlp = TokensNorm(block.norm_mlp, ranks)
-        self.up = ColumnLinear(block.up, *how)
-        self.down = RowLinear(block.down, *how)
         self.heads = self.out.weight.shape[1] // K
-        for layer in (self.qkv, self.out, self.up, self.down):
-            layer.checks = False
+        self.own_mlp = None
+        if type(block) is Block:
+            self.up = ColumnLinear(block.up, *how)
+            self.down = RowLinear(block.down, *how)
+        else:
+            self.own_mlp = block.mlp
+            for name, child in block.named_children():
+                if name not in self._modules:
+                    self.add_module(name, child)
+        for layer in self.children():
+            if isinstance(layer, CutLinear):
+                layer.checks = False
 
     def forward(self, x: Tensor) -> Tensor:
         width = len(self.norm_mlp.weight)
@@ -139,11 +157,23 @@ class TensorBlock(nn.Module):
         qkv = self.qkv(self.norm_attention(x), gathered).chunk(3, dim=-1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in qkv)  # [B, T, H/t, K]
         x = x + self.out(self.attention(q, k, v).flatten(-2))
+        if self.own_mlp:
+            return self._with_own_mlp(x)
         hidden = gelu(self.up(self.norm_mlp(x)))
         if self.last and cut:
             down = self.down
             return LastRowMatmul.apply(hidden, down.weight, down.bias, x, *down.how)
         return x + self.down(hidden)
+
+    def _with_own_mlp(self, x: Tensor) -> Tensor:
+        """The MLP of all tokens on every rank, between a gather and a cut of a rank's own."""
+        normed = self.norm_mlp(x)
+        if not self.ranks.sequence_parallel:
+            return x + self.own_mlp(normed)
+        y = self.own_mlp(AllTokens.apply(normed, self.ranks))
+        if self.last:
+            return AllTokens.apply(x, self.ranks) + y
+        return x + OwnTokens.apply(y, self.ranks)
 
 
 class VocabularyHead(nn.Module):
@@ -191,7 +221,9 @@ def _form(module: nn.Module, t: int) -> dict[str, Any]:
         if isinstance(part, Embedding):
             counts["words"] = part.tokens.num_embeddings
         elif isinstance(part, Block):
-            counts = {"heads": part.heads, "hidden columns": part.up.out_features}
+            counts = {"heads": part.heads}
+            if type(part) is Block:
+                counts["hidden columns"] = part.up.out_features
         else:
             counts["words"] = part.tokens.out_features
         for things, count in counts.items():
@@ -207,9 +239,14 @@ def _form(module: nn.Module, t: int) -> dict[str, Any]:
     return form
 
 
+def is_part(module: nn.Module) -> bool:
+    """Whether it is one of those of which stages are made."""
+    return isinstance(module, Block) or type(module) in ENDS
+
+
 def _parts(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The parts of stages by name; ValueError where there is another module."""
-    if type(module) in PARTS:
+    if is_part(module):
         yield name, module
         return
     if not isinstance(module, nn.Sequential | nn.ModuleList) or not len(module):

@@ -1,6 +1,7 @@
 """What data parallelism asks of its arguments, and how ranks find out that theirs differ."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,7 @@ from weft.run.world import World
 DTYPES = (None, torch.bfloat16, torch.float16)
 BUFFERS = ("own", "rank 0")
 Named = tuple[str, nn.Parameter]
+Own = Callable[[str], bool]
 
 
 def check_how(
@@ -29,14 +31,18 @@ def check_how(
     return bucket
 
 
-def trained(module: nn.Module, world: World | dist.ProcessGroup) -> list[Named]:
-    """The module's parameters that are trained, each once, with its full name."""
+def trained(
+    module: nn.Module, world: World | dist.ProcessGroup, own: Own | None = None
+) -> list[Named]:
+    """The module's own parameters that are trained, each once, with its full name."""
+    if own is not None and not callable(own):
+        raise ValueError(f"own is a {type(own).__name__}, must be a function of a name, or None")
     if not isinstance(module, nn.Module):
         raise ValueError(f"module is a {type(module).__name__}, must be a torch.nn.Module")
     found = [
         (name, parameter)
         for name, parameter in module.named_parameters()
-        if parameter.requires_grad and parameter.numel()
+        if parameter.requires_grad and parameter.numel() and (own is None or own(name))
     ]
     if not found:
         raise ValueError("module has no parameters to train, must have at least one")
@@ -68,13 +74,17 @@ def check_gradient(name: str, gradient: Tensor) -> None:
         raise ValueError(f"module has {name}, whose gradient is sparse, must have dense ones")
 
 
-def check_same(module: nn.Module, how: tuple[object, ...], group: dist.ProcessGroup) -> None:
+def check_same(
+    module: nn.Module, how: tuple[object, ...], group: dist.ProcessGroup, own: Own | None
+) -> None:
     """Raise ValueError on every rank unless all were given the same kind of module, and the same.
 
     It costs a message for each rank, which a hang does not.
     """
     told = [("the other arguments", *map(str, how))]
     for name, p in module.named_parameters():
+        if own is not None and not own(name):
+            continue
         told.append((f"parameter {name}", str(tuple(p.shape)), str(p.dtype), str(p.requires_grad)))
     theirs: list = [None] * group.size()
     dist.all_gather_object(theirs, told, group=group)

@@ -118,12 +118,13 @@ class Zero3(Zero2):
         for unit in self.buckets:
             self.reshard(unit)
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
+    @contextmanager
+    def around_forward(self) -> Iterator[None]:
         self._order = []
-        output = super().__call__(*inputs, **named)
+        with super().around_forward():
+            yield
         self._next = dict(pairwise(self._order))
         self._last = {later: unit for unit, later in self._next.items()}
-        return output
 
     def before_forward(self, unit: ShardedModule, module: nn.Module, inputs: Any) -> None:
         """Have its weights, and the next's; those not where it is computed again."""

@@ -25,11 +25,12 @@ from torch.autograd import Variable
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from weft.plan.arguments import whole
 from weft.plan.zero import BUCKET, bucketed, shard
 from weft.ref.precision import LossScaler
 from weft.run.collectives import Group, broadcast, group_rank_size
 from weft.run.zero.buckets import Bucket, Named, Piece
-from weft.run.zero.checks import check_gradient, check_how, check_positive, check_same, trained
+from weft.run.zero.checks import Own, check_gradient, check_how, check_positive, check_same, trained
 from weft.run.zero.comm_thread import comm_thread
 from weft.run.zero.module_face import ModuleFace
 from weft.run.zero.optimizer import Groups, made_optimizer
@@ -61,18 +62,21 @@ class DataParallel(ModuleFace):
         buffers: str = "own",
         groups: Groups | None = None,
         hooks: bool = True,
+        own: Own | None = None,
+        over: int | None = None,
     ):
         group, self.rank, self.n = group_rank_size(world)
         bucket = check_how(bucket, dtype, scaler, buffers)
-        named = trained(module, world)
+        named = trained(module, world, own)
+        self.over = self.n if over is None else whole("over", over)
         self.units = None if units is None else named_units(module, units)
         names = [name for name, x in module.named_modules() if x in (self.units or ())]
         self._hooked = self.hooked(hooks)
-        how = self.stage, bucket, dtype, unused, names, buffers, self._hooked
-        check_same(module, how, group)
+        how = self.stage, bucket, dtype, unused, names, buffers, self._hooked, self.over
+        check_same(module, how, group, own)
         self.module, self.dtype, self.comm = module, dtype, comm_thread(group)
         self.buffers, self.group = buffers, group
-        copy_frozen(module, dtype, self.comm.group)
+        copy_frozen(module, dtype, self.comm.group, own)
         self.buckets = [self.make_bucket(part) for part in self.split(named, bucket)]
         shapes = {name: parameter.shape for name, parameter in named}
         like = self.buckets[0].weights
@@ -105,7 +109,10 @@ class DataParallel(ModuleFace):
         return range(numel)
 
     def reduce(self, bucket: Bucket) -> None:
-        """Sum the flat buffer of gradients over ranks, which each added 1 / n of theirs."""
+        """Sum the flat buffer of gradients over ranks, which each added 1 / n of theirs.
+
+        Where they are divided `over` another number, what comes out is no mean, but called so.
+        """
         self.comm.ring("all_reduce", bucket.gradients)
         bucket.mean = bucket.gradients
 
@@ -126,11 +133,17 @@ class DataParallel(ModuleFace):
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """The module's output; floating inputs are rounded to `dtype`, if any."""
         inputs = [self._fit(x) for x in inputs]
+        with self.around_forward():
+            return self.module(*inputs, **{name: self._fit(x) for name, x in named.items()})
+
+    @contextmanager
+    def around_forward(self) -> Iterator[None]:
+        """Around a forward of the module that is not called through this, for want of dtypes."""
         for bucket in self.buckets:
             bucket.show()
         if self.buffers == "rank 0" and self.module.training:
             self.copy_buffers()
-        return self.module(*inputs, **{name: self._fit(x) for name, x in named.items()})
+        yield
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -165,7 +178,7 @@ class DataParallel(ModuleFace):
             for i, parameter in enumerate(bucket.parameters):
                 if parameter.grad is not None:
                     check_gradient(bucket.names[i], parameter.grad)
-                    bucket.add(i, parameter.grad, 1 / self.n)
+                    bucket.add(i, parameter.grad, 1 / self.over)
                     parameter.grad = None
             self._send_next()
             bucket.missing = len(bucket.names)
@@ -248,7 +261,7 @@ class DataParallel(ModuleFace):
         self._begin_backward()
         check_gradient(bucket.names[i], parameter.grad)
         self._prepare(bucket)
-        bucket.add(i, parameter.grad, 1 / self.n)
+        bucket.add(i, parameter.grad, 1 / self.over)
         parameter.grad = None
         if self._sending:
             for following in self.buckets[self._sent :]:
@@ -370,9 +383,13 @@ class Zero2(Zero1):
             ticket.result()
 
 
-def copy_frozen(module: nn.Module, dtype: torch.dtype | None, group: dist.ProcessGroup) -> None:
-    """Parameters that are not trained stay whole on every rank: rank 0's, in `dtype`."""
-    for parameter in module.parameters():
+def copy_frozen(
+    module: nn.Module, dtype: torch.dtype | None, group: dist.ProcessGroup, own: Own | None
+) -> None:
+    """Own parameters that are not trained stay whole on every rank: rank 0's, in `dtype`."""
+    for name, parameter in module.named_parameters():
+        if own is not None and not own(name):
+            continue
         if not parameter.requires_grad or not parameter.numel():
             broadcast(parameter.data, group)
             if dtype is not None and parameter.is_floating_point():

@@ -23,6 +23,7 @@ from weft.plan.zero import checked_stage
 from weft.ref.precision import LossScaler
 from weft.run.collectives import Group
 from weft.run.zero.buckets import Piece
+from weft.run.zero.checks import Own
 from weft.run.zero.gathered import Zero3
 from weft.run.zero.optimizer import Groups
 from weft.run.zero.sharded import BUCKET, DataParallel, Zero1, Zero2
@@ -47,6 +48,8 @@ def Zero(
     buffers: str = "own",
     groups: Groups | None = None,
     hooks: bool = True,
+    own: Own | None = None,
+    over: int | None = None,
 ) -> DataParallel:
     """Train a module on all ranks of a world together, under a stage of ZeRO.
 
@@ -66,7 +69,9 @@ def Zero(
     Until the step, gradients are not in the parameters but in flat buffers. Weights to save, copy
     or write are whole within `with zero.gathered():`. All ranks run as many backward passes between
     two steps. Without `hooks`, which stage 3 needs, gradients stay in the parameters and add up
-    there until `take()`: for whoever runs backward in parts.
+    there until `take()`: for whoever runs backward in parts. `own` says of a parameter's name
+    whether it is this Zero's business; the others are left to another Zero, as experts are whose
+    gradients other ranks share. Gradients are divided by `over`, the ranks if None.
 
     A parameter whose gradient no rank has is left alone by the optimizer: where this rank has none,
     a mean of nothing but zeros means that. Where ranks use different parameters, `unused` has them
@@ -77,5 +82,5 @@ def Zero(
     ValueError names what does not fit.
     """
     kind = STAGES[checked_stage(stage)]
-    how = bucket, dtype, scaler, unused, units, buffers, groups, hooks
+    how = bucket, dtype, scaler, unused, units, buffers, groups, hooks, own, over
     return kind(module, optimizer, world, *how)
