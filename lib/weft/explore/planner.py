@@ -56,8 +56,8 @@ FIELDS = (
     Field("config", "or paste a config.json of Hugging Face", "text", ""),
     Field("chip", "Chip", "menu", "h100", tuple((name, name) for name in USUAL)),
     Field("devices", "Devices", "number", 64),
-    Field("node", "in each node", "number", 8),
-    Field("between", "Gbit/s for each between nodes", "number", 400),
+    Field("node", "Devices in a node", "number", 8),
+    Field("between", "Gbit/s of each, between nodes", "number", 400),
     Field("batch", "Sequences in a step", "number", 512),
     Field("seq", "Tokens in each", "number", None, hint="the model's"),
     Field("system", "Trained with", "menu", "megatron",
@@ -168,30 +168,30 @@ def _summary(found: Found, shape: ModelShape, batch: int, cluster: Cluster) -> s
 
 
 def _table(found: Found, row: int) -> str:
-    """A row for each layout, and a button that shows its config."""
+    """A row for each layout, whose number is a button that shows its config."""
     axes = [
         name
         for name in ("p", "t", "d", "c", "e", "v")
         if any(getattr(layout, name) > 1 for layout, _ in found)
     ]
     odd = any(layout.schedule not in ("one_f_one_b", "interleaved") for layout, _ in found)
-    heads = ["", *axes, "micro&shy;batch", *(["schedule"] if odd else []), "ZeRO", "SP",
-             "recompute", "step", "MFU", "memory", "waiting", "messages", ""]  # fmt: skip
+    heads = ["", *axes, "b", *(["schedule"] if odd else []), "ZeRO", "SP",
+             "recompute", "step", "MFU", "memory", "waiting", "messages"]  # fmt: skip
     lines = []
     for i, (layout, costs) in enumerate(found, 1):
-        cells = [f"{i}", *(str(getattr(layout, name)) for name in axes), f"{layout.microbatch}"]
+        pressed = "true" if i == row else "false"
+        button = (
+            f"<button type='button' data-row='{i}' aria-pressed='{pressed}' "
+            f"aria-label='config of layout {i}'>{i}</button>"
+        )
+        cells = [*(str(getattr(layout, name)) for name in axes), f"{layout.microbatch}"]
         cells += [escape(layout.schedule)] if odd else []
         cells += [f"{layout.zero}", "yes" if layout.sequence_parallel else "no", layout.recompute]
         cells += [quantity(costs.seconds, "s"), percent(costs.mfu), f"{costs.memory / 1e9:.0f} GB"]
         cells += [percent(waiting(costs)), percent(unhidden(costs))]
-        pressed = "true" if i == row else "false"
-        button = (
-            f"<button type='button' data-row='{i}' aria-pressed='{pressed}' "
-            f"aria-label='config of layout {i}'>config</button>"
-        )
-        cells = [cell.replace(" ", NO_BREAK) for cell in cells]
+        cells = [button, *(cell.replace(" ", NO_BREAK) for cell in cells)]
         mark = " class='planner-chosen'" if i == row else ""
-        lines.append(f"<tr{mark}>{''.join(f'<td>{cell}</td>' for cell in [*cells, button])}</tr>")
+        lines.append(f"<tr{mark}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     head = "".join(f"<th scope='col'>{name}</th>" for name in heads)
     return (
         "<table class='planner-table'><thead><tr>"
