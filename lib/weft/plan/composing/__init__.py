@@ -7,6 +7,7 @@ from weft.plan.composing.deepspeed import from_deepspeed, to_deepspeed
 from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.layout import Layout
 from weft.plan.composing.megatron import from_megatron, read_megatron, to_megatron
+from weft.plan.composing.published import TESTS, Compared, compared, errors
 from weft.plan.composing.ranks import axes, coordinates, groups
 from weft.plan.composing.search import search
 from weft.plan.composing.torchtitan import (
@@ -17,11 +18,15 @@ from weft.plan.composing.torchtitan import (
 
 __all__ = [
     "CLUSTERS",
+    "TESTS",
     "Cluster",
+    "Compared",
     "Estimate",
     "Layout",
     "axes",
+    "compared",
     "coordinates",
+    "errors",
     "estimate",
     "from_deepspeed",
     "from_megatron",
