@@ -24,8 +24,8 @@ EXEMPT = {  # layer -> reason -> names
         "how commands are spelled": "plan.processes.Launcher",
         "a mesh names the arguments": "plan.processes.rank_at",
         "what functions give: whoever makes one says what is in it":
-            "plan.composing.megatron.MegatronLine plan.decode.Service plan.memory.Passing"
-            " plan.memory.States plan.offload.Stream plan.pipeline.Profile",
+            "plan.composing.Estimate plan.composing.megatron.MegatronLine plan.decode.Service"
+            " plan.memory.Passing plan.memory.States plan.offload.Stream plan.pipeline.Profile",
         "numbers of either sign, and infinite ones, are what they are about":
             "plan.attention.online:scores plan.attention.online:values"
             " plan.griffin.half_life:gate plan.griffin.slope:most"
@@ -63,6 +63,12 @@ EXEMPT = {  # layer -> reason -> names
         "what launch gives": "run.world.World",
         "what a function takes besides is the function's": "run.world.launch:args",
         "who has no time to start has failed: RankFailed": "run.world.launch:timeout",
+        "what a checkpoint of several Zeros is made of: run.composing has checked what it gives":
+            "run.zero.checkpoint.agreed_on run.zero.checkpoint.collected"
+            " run.zero.checkpoint.fits run.zero.checkpoint.gathered"
+            " run.zero.checkpoint.misfits_of_settings run.zero.checkpoint.read"
+            " run.zero.checkpoint.read_parts run.zero.checkpoint.settings"
+            " run.zero.checkpoint.take run.zero.checkpoint.write",
         "a folder without a checkpoint: test_zero_checkpoint has what else it refuses":
             "run.zero.checkpoint.load",
     },

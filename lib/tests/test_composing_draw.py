@@ -1,7 +1,7 @@
 """The pictures of the chapter on composing: each line, cell, bar and point is the plan's."""
 
 import re
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from pictures import apart, inside, parse, tips, told, words
@@ -9,8 +9,7 @@ from pictures import apart, inside, parse, tips, told, words
 from weft.draw import composing as draw
 from weft.draw.composing import atlas, lanes
 from weft.explore import composing as explore
-from weft.plan.composing import Layout
-from weft.plan.composing.published import compared
+from weft.plan.composing import Layout, compared
 from weft.plan.pipeline import bubble
 from weft.plan.processes import groups, nodes
 
@@ -19,7 +18,7 @@ PICTURES = {
     "lanes": draw.lanes_svg, "dealt": draw.dealt_svg,
     "dealt to 16": lambda: draw.dealt_svg(64, 16, 2),
     "dealt to one": lambda: draw.dealt_svg(64, 1, 4, 1),
-    "steps": lambda: draw.steps_svg(draw.compared()), "long": lambda: draw.steps_svg(draw.long()),
+    "steps": lambda: draw.steps_svg(draw.variants()), "long": lambda: draw.steps_svg(draw.long()),
     "published": draw.published_svg, "tried": draw.tried_svg, "atlas": draw.atlas_svg,
 }  # fmt: skip
 
@@ -44,9 +43,8 @@ def test_an_odometer_joins_the_neighbours_of_every_group(p, d, t, node):
         mesh = {axis: lengths[axis] for axis in order}
         for axis, name in (("p", "pipeline"), ("d", "data"), ("t", "tensor")):
             found = groups(mesh, axis)
-            wanted += [
-                f"{name}: ranks {a} and {b}" for g in found for a, b in zip(g, g[1:], strict=False)
-            ]
+            beside = (pair for group in found for pair in pairwise(group))
+            wanted += [f"{name}: ranks {a} and {b}" for a, b in beside]
             away = sum(len(nodes(group, node)) > 1 for group in found)
             assert any(f"{axis} {away}/{len(found)}" in word for word in words(root))
     assert sorted(seen) == sorted(wanted)
@@ -90,7 +88,7 @@ def test_a_batch_that_cannot_be_dealt_is_named():
 
 
 def test_bars_are_as_long_as_steps_and_their_parts_add_up():
-    rows = draw.compared()
+    rows = draw.variants()
     for _, found in rows:
         assert sum(draw.kinds(found).values()) == pytest.approx(found.seconds)
     widths = {}

@@ -1,11 +1,15 @@
 """Layouts on real processes: one process's losses, norms and weights, whatever the axes."""
 
+import re
+import shutil
 from functools import cache, partial
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from weft.meter import traffic
@@ -20,10 +24,12 @@ from weft.run.composing.stages import schedule
 from weft.run.pipeline.defer import WeightGradientStore, weight_gradients
 from weft.run.tensor import parallelize
 from weft.run.world import launch
+from weft.run.zero import Zero
+from weft.run.zero.checkpoint import save as save_zero
 
 SMALL = Config(layers=5, width=15, heads=5, vocab=23, seq=12, hidden=17)
 SWITCH = ExpertsConfig(**vars(SMALL), experts=5, k=2)
-BATCH, STEPS = 12, 3
+BATCH = 12
 OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.3, momentum=0.9),
     "adam": partial(torch.optim.AdamW, lr=1e-2),
@@ -31,19 +37,19 @@ OPTIMIZERS = {
 TOLERANCE = 1e-10
 
 
-def batches(T):
+def batches(T, steps=2):
     """The same batches everywhere."""
     dice = torch.Generator().manual_seed(0)
-    return [torch.randint(23, (2, BATCH, T), generator=dice).unbind() for _ in range(STEPS)]
+    return [torch.randint(23, (2, BATCH, T), generator=dice).unbind() for _ in range(steps)]
 
 
 @cache
-def alone(config, optimizer, max_norm, T):
+def alone(config, optimizer, max_norm, T, steps=2):
     """Losses, norms and the last weights of one process without any of our runtimes."""
     torch.manual_seed(3)
     model = stages(config, 1)[0].double()
     stepper, losses, norms = OPTIMIZERS[optimizer](model.parameters()), [], []
-    for tokens, targets in batches(T):
+    for tokens, targets in batches(T, steps):
         mean = loss(model(tokens), targets)
         stepper.zero_grad()
         mean.backward()
@@ -206,3 +212,188 @@ def test_what_is_sent_is_what_the_plans_of_the_parts_say():
         loss_and_norm = 8 * 2 * (8 - 8 // d) + 2 * 7 * 8
         summed = sum(one["all_reduce"] for one, _ in found)
         assert summed == m * d * t * (layers + ends) + loss_and_norm, layout
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+RELAYS = [  # one step under each layout, which goes on from the one before
+    (SMALL, [
+        Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, microbatch=3),
+        Layout(t=4, d=2, zero=3, microbatch=3),
+        Layout(p=4, c=2, microbatch=3, sequence_parallel=True),
+    ]),
+    (SWITCH, [
+        Layout(p=2, d=4, e=2, schedule="zb_v", zero=2),
+        Layout(t=2, d=2, c=2, e=4, microbatch=6),
+        Layout(p=2, t=2, d=2, zero=3, microbatch=6),
+    ]),
+]  # fmt: skip
+
+
+def relayed(world, folder):
+    """How far the last step of each relay is from that of one process without a break."""
+    found = []
+    for i, (config, layouts) in enumerate(RELAYS):
+        losses, _, weights = alone(config, "adam", None, 8, steps=len(layouts))
+        for step, layout in enumerate(layouts):
+            seed = 3 if step == 0 else 7
+            trainer = Trainer(config, layout, OPTIMIZERS["adam"], world, seed, torch.float64)
+            if step:
+                trainer.load(f"{folder}/{i}")
+            assert trainer.steps == step
+            found.append(abs(trainer.step(batches(8, 3)[step]).item() - losses[step]))
+            trainer.save(f"{folder}/{i}")
+        last = trainer.state_dict()
+        found += [(last[name] - x).abs().max().item() for name, x in weights.items()]
+    return max(found)
+
+
+def test_a_checkpoint_goes_on_under_another_layout(tmp_path):
+    assert max(launch(relayed, 8, str(tmp_path), backend="gloo")) < TOLERANCE
+    (place,) = (tmp_path / "0").glob("step-*")
+    assert place.name == "step-00000003"
+    assert sorted(x.name for x in place.glob("*.bin")) == [f"rank-{r:04d}.bin" for r in range(8)]
+
+
+def unloadable(world, folder):
+    """What every rank is told of folders that cannot be loaded, and whether weights have moved."""
+    layout = Layout(p=2, t=2)
+    trainer = Trainer(SMALL, layout, OPTIMIZERS["adam"], world)
+    trainer.step(batches(8)[0])
+    trainer.save(f"{folder}/fine")
+    torch.manual_seed(0)
+    zero = Zero(nn.Linear(3, 3), OPTIMIZERS["adam"], 1, world)
+    save_zero(f"{folder}/zero", zero, 1)
+    if world.rank == 0:
+        shutil.copytree(f"{folder}/fine", f"{folder}/cut")
+        victim = Path(f"{folder}/cut/step-00000001/rank-0002.bin")
+        victim.write_bytes(victim.read_bytes()[:100])
+        shutil.copytree(f"{folder}/fine", f"{folder}/gone")
+        Path(f"{folder}/gone/step-00000001/rank-0001.bin").unlink()
+        Path(f"{folder}/empty").mkdir()
+        Path(f"{folder}/notes").mkdir()
+        Path(f"{folder}/notes/mine.txt").write_text("mine")
+    dist.barrier()
+    told = {}
+    before = trainer.state_dict()
+    for name in ("cut", "gone", "empty", "zero"):
+        with pytest.raises(ValueError) as error:
+            trainer.load(f"{folder}/{name}")
+        told[name] = str(error.value)
+    others = {
+        "config": Trainer(Config(5, 15, 5, 23, 12, 19), layout, OPTIMIZERS["adam"], world),
+        "optimizer": Trainer(SMALL, layout, OPTIMIZERS["sgd"], world),
+        "dtype": Trainer(SMALL, layout, OPTIMIZERS["adam"], world, dtype=torch.float64),
+    }
+    for name, other in others.items():
+        with pytest.raises(ValueError) as error:
+            other.load(f"{folder}/fine")
+        told[name] = str(error.value)
+    trainer.save(f"{folder}/notes")
+    same = all(x.equal(before[name]) for name, x in trainer.state_dict().items())
+    return told, same
+
+
+UNLOADABLE = {
+    "cut": r"rank-0002.bin is cut short: it has 100 bytes",
+    "gone": "rank-0001.bin is missing; nothing was loaded",
+    "empty": "empty has no checkpoint: there is no file latest",
+    "zero": "has a checkpoint of another program than weft.run.composing.Trainer",
+    "config": r"has 1.down.weight of shape \[15, 17\], the decoder's is \[15, 19\]",
+    "optimizer": "has the state of AdamW, the optimizer is of class SGD",
+    "dtype": "in float32, the decoder's is in float64",
+}
+
+
+def test_what_cannot_be_loaded_is_named_on_all_ranks_and_nothing_else_is_touched(tmp_path):
+    for told, same in launch(unloadable, 4, str(tmp_path), backend="gloo"):
+        assert same
+        for name, pattern in UNLOADABLE.items():
+            assert re.search(pattern, told[name]), (name, told[name])
+    assert (tmp_path / "notes/mine.txt").read_text() == "mine"
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+def told(world):
+    """What this rank is told of wrong calls, which rank 1 makes alone, or all."""
+    odd, adam = world.rank == 1, OPTIMIZERS["adam"]
+    sequence = Layout(p=2, t=2, sequence_parallel=True)
+    fine, along = (
+        Trainer(SMALL, Layout(p=2, d=2), adam, world),
+        Trainer(SMALL, sequence, adam, world),
+    )
+    rings = Trainer(SMALL, Layout(c=4), adam, world)
+    tokens, targets = batches(8)[0]
+
+    def made(config=SMALL, layout=sequence, optimizer=adam, seed=0, **how):
+        return lambda: Trainer(config, layout, optimizer, world, seed, **how)
+
+    calls = {
+        "devices": made(layout=Layout(p=2, t=3)),
+        "layers": made(Config(layers=3, width=8, heads=4), Layout(p=4, schedule="zb_v")),
+        "heads": made(Config(layers=2, width=8, heads=2), Layout(t=4)),
+        "words": made(Config(layers=2, width=8, heads=4, vocab=3), Layout(t=4)),
+        "experts": made(SMALL, Layout(d=4, e=2)),
+        "kind": made(layout="p=2" if odd else sequence),
+        "config": made(Config(layers=6, width=15, heads=5) if odd else SMALL),
+        "seed": made(seed=int(odd)),
+        "layout": made(layout=Layout(p=2, t=2) if odd else sequence),
+        "dtype": made(dtype=torch.float16 if odd else torch.float32),
+        "norm": made(max_norm=-1.0),
+        "optimizer": made(optimizer=3 if odd else adam),
+        "two": made(optimizer=OPTIMIZERS["sgd"] if odd else adam),
+        "batch": lambda: fine.step((tokens[:3], targets[:3])),
+        "pair": lambda: fine.step(tokens),
+        "shape": lambda: fine.step((tokens, targets[:, :3])),
+        "floats": lambda: fine.step((tokens.float() if odd else tokens, targets)),
+        "unknown": lambda: fine.step((tokens + 23 * odd, targets)),
+        "other": lambda: fine.step((tokens, targets.flip(0) if odd else targets)),
+        "long": lambda: fine.step((tokens.repeat(1, 2), targets.repeat(1, 2))),
+        "time": lambda: along.step((tokens[:, :5], targets[:, :5])),
+        "short": lambda: rings.step((tokens[:, :3], targets[:, :3])),
+        "folder": lambda: fine.load(3),
+    }
+    found = {}
+    for name, call in calls.items():
+        with pytest.raises(ValueError) as error:
+            call()
+        found[name] = str(error.value)
+    for trainer in (fine, along, rings):  # and all are still in step
+        trainer.step((tokens, targets))
+    return found
+
+
+WRONG = {
+    "devices": r"layout has p \* t \* d \* c = 6 devices, must have the world's 4 ranks",
+    "layers": r"config has 3 layers, must have one for each of p \* v = 8 stages",
+    "heads": "config has heads = 2, must have at least one for each of t = 4 ranks",
+    "words": "config has vocab = 3, must have at least one for each of t = 4 ranks",
+    "experts": "config has 0 experts, must have at least one for each of e = 2 ranks",
+    "kind": "layout is .*must be of type Layout",
+    "config": "config is Config.layers=5.* on rank 0 and Config.layers=6.* on rank 1",
+    "seed": "seed is 0 on rank 0 and 1 on rank 1",
+    "layout": "layout is .*sequence_parallel=True.* on rank 0 and .*sequence_parallel=False",
+    "dtype": "dtype is torch.float16, must be one of",
+    "norm": "max_norm is -1.0, must be a number above 0, or None",
+    "optimizer": "optimizer is a int, must be a function",
+    "two": "optimizer is AdamW.* on rank 0 and SGD.* on rank 1",
+    "batch": r"batch is 3, must be a multiple of d \* microbatch = 2",
+    "pair": "batch is a Tensor, must be .tokens, targets.",
+    "shape": r"batch has targets of shape \[12, 3\], must be \[12, 8\], as tokens",
+    "floats": r"batch has tokens of \[12, 8\] torch.float32, must have \[B, T\] of torch.int64",
+    "unknown": "batch has tokens from 23 to 45, must have them from 0 to 22",
+    "other": "the digest of batch is .* on rank 0 and .* on rank 1",
+    "long": "batch has tokens with 16 in time, must have at most config's seq = 12",
+    "time": "batch has 5 tokens in time, must have a multiple of t = 2",
+    "short": "batch has 3 tokens in time, must have one for each of c = 4",
+    "folder": "folder is 3, must be of type str or Path",
+}
+
+
+def test_what_is_wrong_is_named_on_all_ranks_and_nothing_hangs():
+    for found in launch(told, 4, backend="gloo"):
+        assert found.keys() == WRONG.keys()
+        for name, pattern in WRONG.items():
+            assert re.search(pattern, found[name], re.DOTALL), (name, found[name])

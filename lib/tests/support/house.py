@@ -50,6 +50,7 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
     "zero": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
     "offload": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
     "pipeline": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
+    "composing": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
     "attention": {"nn": PASSED_IN, "run": ONE_DEVICE},
     "hopper": {"nn": PASSED_IN, "run": ONE_DEVICE},
     "decode": {"run": ONE_DEVICE},

@@ -15,7 +15,7 @@ from weft.draw.composing.designs import (
 from weft.draw.composing.lanes import lanes_svg
 from weft.draw.composing.odometer import odometer_svg
 from weft.draw.composing.published import published_svg
-from weft.draw.composing.steps import compared, kinds, steps_svg, worked
+from weft.draw.composing.steps import kinds, steps_svg, variants, worked
 from weft.draw.composing.tried import agreement, tried, tried_svg
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "atlas_svg",
     "best",
     "bloom",
-    "compared",
     "dealt_svg",
     "found",
     "kinds",
@@ -40,5 +39,6 @@ __all__ = [
     "tried",
     "tried_svg",
     "trillion",
+    "variants",
     "worked",
 ]

@@ -2,7 +2,7 @@
 
 from weft.draw import figure as svg
 from weft.draw.figure import OUTLINE, Figure, Scale, dashed
-from weft.plan.composing.published import TESTS, Compared, compared, errors
+from weft.plan.composing import TESTS, Compared, compared, errors
 
 WIDE, TOP, ROW, FAR = 350, 40, 46, 0.35
 DASHES = {"stroke_dasharray": "3 3"}

@@ -28,7 +28,7 @@ def worked(**layout: int | str | bool) -> Estimate:
     return estimate(SHAPES[MODEL], chosen, BATCH, CLUSTERS["selene"].of(DEVICES))
 
 
-def compared() -> list[tuple[str, Estimate]]:
+def variants() -> list[tuple[str, Estimate]]:
     """That example five times, the first as a beginning and the others with one thing changed."""
     lean = {"sequence_parallel": True, "recompute": "selective"}
     return [

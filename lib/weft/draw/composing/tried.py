@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from weft.draw import figure as svg
 from weft.draw.chart import Axis, Chart, Key
-from weft.plan.composing.published import Compared, compared
+from weft.plan.composing import Compared, compared
 
 HUES = {8: svg.FORWARD, 4: svg.INPUT_GRADIENT, 2: svg.WEIGHT_GRADIENT}
 LAYERS, HEADS, BATCH = 72, 64, 2048  # of most of its trials

@@ -8,6 +8,7 @@ from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.judge import improved, unhidden, waiting
 from weft.plan.composing.layout import Layout
 from weft.plan.composing.megatron import from_megatron, read_megatron, to_megatron
+from weft.plan.composing.published import TESTS, Compared, compared, errors
 from weft.plan.composing.ranks import axes, coordinates, groups
 from weft.plan.composing.search import search
 from weft.plan.composing.systems import SYSTEMS, search_for, text_for
@@ -21,13 +22,17 @@ from weft.plan.composing.usual import USUAL, cluster_of
 __all__ = [
     "CLUSTERS",
     "SYSTEMS",
+    "TESTS",
     "USUAL",
     "Cluster",
+    "Compared",
     "Estimate",
     "Layout",
     "axes",
     "cluster_of",
+    "compared",
     "coordinates",
+    "errors",
     "estimate",
     "from_deepspeed",
     "from_megatron",

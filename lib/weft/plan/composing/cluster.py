@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from weft.plan.arguments import amounts, chosen, instance, row, sizes
 from weft.plan.hardware import CHIPS, LINKS, Chip, Link
-from weft.plan.memory.activation import ATTENTIONS
+from weft.plan.memory import ATTENTIONS
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from weft.plan.composing.messages import data_seconds, hop_seconds, hops
 from weft.plan.composing.reached import memory_rate
 from weft.plan.composing.stages import Stages, stage_seconds
 from weft.plan.hardware import SIZES
-from weft.plan.memory.partition import divided
+from weft.plan.memory import divided
 from weft.plan.pipeline import idle
 from weft.plan.precision import RECIPES
 from weft.plan.shape import RECOMPUTE, ModelShape
@@ -79,7 +79,7 @@ def estimate(
     parts["data"] = data_seconds(shape, layout, cluster, m, params, experts, stages)
     parts["optimizer"] = update_seconds(layout, cluster, params, experts)
     total = sum(parts.values())
-    kept = holds.memory(shape, layout, m, cluster.runs.attention)
+    kept = holds.memory(shape, layout, m, cluster.runs.attention, dtype)
     memory = sum(kept.values())
     none, selective, full = (batch * flops for flops in _flops(shape))
     again = {"none": none, "selective": selective, "full": full}[layout.recompute]

@@ -53,24 +53,29 @@ def states(shape: ModelShape, layout: Layout) -> dict[str, float]:
     }
 
 
-def memory(shape: ModelShape, layout: Layout, m: int, attention: str) -> dict[str, float]:
+def memory(
+    shape: ModelShape, layout: Layout, m: int, attention: str, dtype: str = "bf16"
+) -> dict[str, float]:
     """Bytes on the fullest device by what they are for: `states`, activations, and "passing".
 
-    The last is what is there for moments, and a reserve: weft.plan.memory.passing.
+    The last is what is there for moments, and a reserve: weft.plan.memory.passing. What matmuls in
+    fp8 take in is kept as they took it.
     """
     cut = layout.t, layout.p, layout.v, layout.c, layout.e, layout.schedule
     how = layout.zero, layout.sequence_parallel, layout.recompute, attention
+    stored = 1 if dtype == "fp8" else 2
     count = m if layout.schedule == "gpipe" else min(m, 2 * layout.p)
-    activated, passed = _activated(shape, layout.microbatch, count, *cut, *how)
+    activated, passed = _activated(shape, layout.microbatch, count, stored, *cut, *how)
     return states(shape, layout) | {"activations": activated, "passing": passed}
 
 
 @lru_cache(maxsize=4096)
 def _activated(
-    shape: ModelShape, microbatch: int, m: int, t: int, p: int, v: int, c: int, e: int,
+    shape: ModelShape, microbatch: int, m: int, stored: int, t: int, p: int, v: int, c: int, e: int,
     schedule: str, zero: int, sequence_parallel: bool, recompute: str, attention: str,
 ) -> tuple[float, float]:  # fmt: skip
     how = {"sequence_parallel": sequence_parallel, "recompute": recompute, "attention": attention}
+    how["stored"] = stored
     if schedule in ("one_f_one_b", "interleaved"):
         kept = activations(shape, microbatch, t, p, m, v, **how)
     else:

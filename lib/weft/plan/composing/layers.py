@@ -22,11 +22,11 @@ from weft.plan.composing.reached import (
 from weft.plan.composing.ways import way
 from weft.plan.experts import sent as sent_to_experts
 from weft.plan.hardware import Chip
-from weft.plan.memory.partition import BY_INPUTS, WHOLE, kv_width
+from weft.plan.memory import BY_INPUTS, WHOLE, kv_width
 from weft.plan.roofline import layer as layer_work
 from weft.plan.roofline import softmax
 from weft.plan.shape import ModelShape
-from weft.plan.tensor.traffic import steps
+from weft.plan.tensor import steps
 
 SIZE = 2  # bytes of an activation
 SUM = 4  # bytes of a gradient that others are added to

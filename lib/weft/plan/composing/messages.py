@@ -28,7 +28,7 @@ def hops(layout: Layout, m: int, hidden: bool = True) -> float:
         "zb_h1": 4 * (p - 1),
         "zb_h2": p - 1,
         "zb_v": 2 * (2 * p - 1),
-        "dualpipe_v": 2 * (2 * p - 1),
+        "dualpipe_v": 4 * (p - 1),
     }[layout.schedule]
 
 
@@ -84,6 +84,19 @@ def data_seconds(
                 often[beside] = m * k
         hides = layout.zero > 1 or "data" in cluster.runs.hides
         for beside, each in taken.items():
-            hidden = (often[beside] - 1) * min(each, computing[beside]) if hides else 0.0
-            total += often[beside] * each - hidden * (1 - through.taken)
+            free = computing[beside] if hides else 0.0
+            total += waited(each, free, often[beside], through.taken)
     return total
+
+
+def waited(each: float, beside: float, often: int, taken: float = 0.0) -> float:
+    """Seconds of `often` messages that are waited for, where all but one have computing beside.
+
+    Those that are hidden make it slower by the share of the chip that is `taken`. For equal buckets
+    it is plan.zero's `exposed`.
+
+    >>> waited(each=2.0, beside=1.5, often=4), waited(2.0, 3.0, 4)
+    (3.5, 2.0)
+    """
+    hidden = (often - 1) * min(each, beside)
+    return often * each - hidden * (1 - taken)

@@ -56,6 +56,8 @@ TABLES = MappingProxyType(
     {
         "korthikanti": "Korthikanti et al. 2022, table 5 (also in Calculon's validation.py)",
         "narayanan": "Narayanan et al. 2021, table 1; layouts: Megatron-LM's sc21/run_table_1.sh",
+        "korthikanti 2240": "the same paper's abstract: MFU of 530B on 2240 A100",
+        "narayanan 2": "Narayanan et al. 2021, table 2; that 96 GPUs are 8 x 12: secondary",
         "bloom": "BigScience, tr11-176B-ml: the log at iteration 85376, and "
         "chronicles-prequel.md, steps in bf16 of 28 February 2022",
         "bloom fp16": "the same page, steps in fp16 of 25 to 27 February 2022",
@@ -113,6 +115,25 @@ def _korthikanti() -> Iterable[PublishedStep]:
             yield PublishedStep(
                 "korthikanti", f"{name}, {recompute}", SHAPES[name], layout, batch, _SELENE, seconds
             )
+
+
+def _wide() -> Iterable[PublishedStep]:
+    shape, batch = SHAPES["mt-nlg-530b"], 2240  # 8 copies of table 5's 280
+    for recompute, mfu in (("full", 0.421), ("selective", 0.542)):
+        layout = Layout(
+            35, 8, 8, v=3, recompute=recompute, sequence_parallel=recompute == "selective"
+        )
+        seconds = shape.flops(batch) / (mfu * layout.devices * _SELENE.chip.rate("bf16"))
+        yield PublishedStep("korthikanti 2240", recompute, shape, layout, batch, _SELENE, seconds)
+
+
+def _narayanan_2() -> Iterable[PublishedStep]:
+    cluster, shape, batch = replace(_SELENE, software="2021"), SHAPES["gpt3-175b"], 1536
+    for devices, rate in ((384, 153), (768, 149), (1536, 141)):
+        layout = Layout(p=12, t=8, d=devices // 96, recompute="full")
+        seconds = shape.flops(batch, "full") / (devices * rate * 1e12)
+        name = f"gpt3-175b, {devices} A100"
+        yield PublishedStep("narayanan 2", name, shape, layout, batch, cluster, seconds, "fp16")
 
 
 def _narayanan() -> Iterable[PublishedStep]:
@@ -271,7 +292,15 @@ def _mt_nlg() -> Iterable[PublishedStep]:
         yield PublishedStep("mt-nlg", name, shape, layout, 1920, cluster, seconds, "fp16")
 
 
-STEPS = (*_korthikanti(), *_narayanan(), *_bloom(), *_by_rate(), *_mt_nlg())
+STEPS = (
+    *_korthikanti(),
+    *_wide(),
+    *_narayanan(),
+    *_narayanan_2(),
+    *_bloom(),
+    *_by_rate(),
+    *_mt_nlg(),
+)
 
 # --- one layer ------------------------------------------------------------------------------------
 

@@ -5,10 +5,9 @@ The e ranks that share experts lie within d c: they are neighbours in it, so dat
 axis are one there, with e faster than the d c / e copies of the experts.
 """
 
+from weft.plan import processes
 from weft.plan.arguments import chosen, few, instance
 from weft.plan.composing.layout import AXES, Layout
-from weft.plan.processes import mesh
-from weft.plan.processes.mesh import Group
 
 JOINED = {"dc": ("d", "c"), "e": ("d", "c"), "dc/e": ("d", "c")}
 GROUPS = *AXES, *JOINED
@@ -30,11 +29,11 @@ def coordinates(layout: Layout, rank: int) -> dict[str, int]:
     >>> coordinates(Layout(p=2, t=4, d=2, e=2), rank=13)
     {'p': 1, 'd': 1, 'c': 0, 't': 1, 'e': 1}
     """
-    place = mesh.coordinates(rank, axes(layout))
+    place = processes.coordinates(rank, axes(layout))
     return place | {"e": (place["d"] * layout.c + place["c"]) % layout.e}
 
 
-def groups(layout: Layout, axis: str) -> tuple[Group, ...]:
+def groups(layout: Layout, axis: str) -> tuple[tuple[int, ...], ...]:
     """The groups of an axis, each in its order; every rank is in one of them.
 
     "p", "d", "c" and "t" are the axes themselves. In "dc" are those that reduce the gradients of a
@@ -49,7 +48,7 @@ def groups(layout: Layout, axis: str) -> tuple[Group, ...]:
     whole_mesh = axes(layout)
     few(layout.devices, "ranks", **whole_mesh)
     if axis in whole_mesh:
-        return mesh.groups(whole_mesh, axis)
+        return processes.groups(whole_mesh, axis)
     e = {"dc": 1}.get(axis, layout.e)
     joined = {"p": layout.p, "dc/e": layout.d * layout.c // e, "e": e, "t": layout.t}
-    return mesh.groups(joined, "dc/e" if axis == "dc" else axis)
+    return processes.groups(joined, "dc/e" if axis == "dc" else axis)

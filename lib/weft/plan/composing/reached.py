@@ -14,10 +14,8 @@ from weft.plan.hardware import Chip, Link
 # A100: fitted; 0.91 of the best that mamf-finder found, 271.2 TFLOP/s (stas00/ml-engineering,
 # compute/accelerator). H100: cuBLAS makes 646 to 665 TFLOP/s of 8192 x 8192 with K from 4k to 16k
 # (Triton's Gluon tutorials), and by the same 0.91 of mamf-finder's 1402.6 in fp8. H200: 742, by
-# TileOPs' calibration. Chips that nobody has listed reach what an H100 does.
-MATMUL = MappingProxyType(
-    {"a100-40": 0.79, "a100-80": 0.79, "h100": 0.70, "h200": 0.79, "others": 0.70}
-)
+# TileOPs' calibration. Other chips are taken to reach what an H100 does.
+MATMUL = MappingProxyType({"a100": 0.79, "h200": 0.79, "h100": 0.70})
 FP8 = 0.645
 BANDWIDTH = 0.848  # of memory: STREAM's triad on an H200, 4.07 of 4.8 TB/s, TileOPs' calibration
 FLASH = 0.65, 0.54  # of the 16-bit rate, forward and backward: cuDNN and FA3, H200; FA2, A100
@@ -32,8 +30,10 @@ TILES = (128, 256, 1.0), (256, 128, 1.0), (128, 128, 0.93)
 @lru_cache(maxsize=64)
 def matmul_rate(chip: Chip, dtype: str) -> float:
     """FLOP/s of a matmul while all multiprocessors have a tile of it."""
-    share = FP8 if dtype == "fp8" else MATMUL.get(chip.name, MATMUL["others"])
-    return chip.rate(dtype) * share
+    if dtype == "fp8":
+        return FP8 * chip.rate(dtype)
+    listed = (share for name, share in MATMUL.items() if chip.name.startswith(name))
+    return next(listed, MATMUL["h100"]) * chip.rate(dtype)
 
 
 def memory_rate(chip: Chip) -> float:

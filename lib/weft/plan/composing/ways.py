@@ -9,7 +9,7 @@ from weft.plan.hardware import Link
 from weft.plan.zero import ring_bandwidth
 
 
-class Way(NamedTuple):
+class Rings(NamedTuple):
     """What a rank of a group has, and the share of a chip that its collectives take."""
 
     link: Link
@@ -17,7 +17,7 @@ class Way(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def way(cluster: Cluster, n: int, apart: int) -> Way:
+def way(cluster: Cluster, n: int, apart: int) -> Rings:
     """Between n ranks whose numbers are so far apart: rings through all of them.
 
     Each rank that a node has of the group sends out of it by a port of its own, as in
@@ -31,10 +31,10 @@ def way(cluster: Cluster, n: int, apart: int) -> Way:
     inside, between = reached(cluster.inside, INSIDE), reached(cluster.between, BETWEEN)
     here = max(1, min(n, cluster.node // apart))
     if here == n:
-        return Way(inside, TAKEN_INSIDE)
+        return Rings(inside, TAKEN_INSIDE)
     nodes = -(-n // here)
     late = (nodes * between.latency + (n - nodes) * inside.latency) / n
-    return Way(Link("rings", ring_bandwidth(n, between, inside, here), late), TAKEN_BETWEEN)
+    return Rings(Link("rings", ring_bandwidth(n, between, inside, here), late), TAKEN_BETWEEN)
 
 
 def hop(cluster: Cluster, apart: int) -> Link:

@@ -74,13 +74,20 @@ def divided(shape: ModelShape, t: int, p: int, v: int = 1) -> tuple[int, int]:
     if shape.groups % t and t % shape.groups:
         raise ValueError(f"t is {t}, must divide kv_heads = {shape.groups} or be a multiple of it")
     if p * v > shape.layers:
-        stages = f"p * v = {p * v}" if v > 1 else f"p is {p}"
+        stages = f"p is {p} and v is {v}: p * v = {p * v}" if v > 1 else f"p is {p}"
         raise ValueError(f"{stages}, must be at most the {shape.layers} layers")
     return t, p
 
 
 def kv_width(shape: ModelShape, t: int) -> int:
-    """The width of the keys on one of t devices: each has a head, even where there are fewer."""
+    """The width of the keys on one of t devices: each has a head, even where there are fewer.
+
+    >>> from weft.plan.shape import SHAPES
+    >>> [kv_width(SHAPES["llama2-70b"], t) for t in (1, 4, 16)]
+    [1024, 256, 128]
+    """
+    instance(ModelShape, shape=shape)
+    (t,) = sizes(t=t)
     return max(1, shape.groups // t) * shape.key_width
 
 

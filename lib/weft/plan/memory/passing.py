@@ -58,6 +58,7 @@ def passing(
     attention: str = "naive",
     live: int | None = None,
     reserve: int = RESERVE,
+    stored: int = 2,
 ) -> Passing:
     """What passes through the fullest device under a stage of ZeRO.
 
@@ -68,6 +69,7 @@ def passing(
     A layer that is recomputed is kept as if it were not; "selective" recomputes the scores of one.
     The logits of a microbatch are on the last of p stages, which keeps one microbatch of
     activations where the first keeps p: they count as far as they are more than that leaves.
+    `stored` is of_layer's.
 
     >>> from weft.plan.shape import SHAPES
     >>> print(passing(SHAPES["llama3-8b"], 1, stage=3, recompute="full", attention="flash"))
@@ -84,7 +86,7 @@ def passing(
     if stage >= 3:
         most = two if live is None else max(piece, whole("live", live, least=0))
         gathered = 2 * min(most, shape.params)
-    how = {"sequence_parallel": sequence_parallel, "attention": attention}
+    how = {"sequence_parallel": sequence_parallel, "attention": attention, "stored": stored}
     again = 0
     if recompute != "none":
         again = max(

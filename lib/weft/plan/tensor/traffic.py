@@ -41,10 +41,6 @@ def calls(
     backward all_reduce mlp
     backward all_reduce attention
     """
-    t = whole("t", t)
-    chosen("recompute", recompute, RECOMPUTE)
-    if regather and not sequence_parallel:
-        raise ValueError("regather is True, must be False without sequence_parallel")
     return [step.call for step in steps(t, sequence_parallel, recompute, regather)]
 
 
@@ -61,6 +57,10 @@ class CallStep(NamedTuple):
 
 def steps(t: int, sequence_parallel: bool, recompute: str, regather: bool) -> list[CallStep]:
     """`calls`, each with the matmuls around it; in backward these are the gradient's."""
+    t = whole("t", t)
+    chosen("recompute", recompute, RECOMPUTE)
+    if regather and not sequence_parallel:
+        raise ValueError("regather is True, must be False without sequence_parallel")
     if t == 1:
         return []
     into, out_of = [("all_gather", "first")], [("reduce_scatter", "second")]

@@ -1,11 +1,12 @@
 """What a trainer asks of its arguments, so that all ranks refuse them, and none waits."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from weft.nn.transformer import Config
 from weft.plan.arguments import instance, whole
@@ -40,6 +41,18 @@ def check(
         check_fits(config, layout, world.size)
         told = {"config": repr(config), "layout": repr(layout), "seed": int(seed)}
         return None, told | {"dtype": str(dtype), "max_norm": max_norm}
+
+    agreed(world, mine)
+
+
+def check_optimizers(made: Sequence[Optimizer], world: World) -> None:
+    """ValueError, on all ranks, where they have made optimizers that differ."""
+
+    def mine() -> tuple[None, dict[str, Any]]:
+        told = {type(one).__name__ for one in made}
+        settings = {repr({k: x for k, x in group.items() if k != "params"}) for one in made
+                    for group in one.param_groups}  # fmt: skip
+        return None, {"optimizer": " ".join([*sorted(told), *sorted(settings)])}
 
     agreed(world, mine)
 

@@ -8,6 +8,7 @@ that have other tokens, averages its gradients and steps. A trainer puts them to
 import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,12 +16,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from weft.nn.transformer import Config
+from weft.plan.arguments import instance
 from weft.plan.composing import Layout
 from weft.plan.simulate import Timeline
+from weft.run.composing import checkpoint
 from weft.run.composing.axes import lay_out
-from weft.run.composing.checks import check, checked
+from weft.run.composing.checks import check, check_optimizers, checked
 from weft.run.composing.stages import Stage, Tokens, held, schedule
-from weft.run.composing.whole import gathered_over_stages, whole_stage
+from weft.run.composing.whole import gathered_over_stages, names, whole_stage
 from weft.run.experts import divided
 from weft.run.pipeline import Pipeline
 from weft.run.tensor import cuts
@@ -34,7 +37,7 @@ class Trainer:
     Every rank calls it alike. `optimizer` makes a torch optimizer from parameters, as Zero's does.
     The first weights are those that stages(config, 1) gets from the seed. `max_norm`, if any, is
     how long the gradient of the whole decoder may be; `norm` is how long it was in the last step,
-    `timeline` what this rank's pipeline did when.
+    `timeline` what this rank's pipeline did when, and `steps` how many there have been.
 
     A rank keeps of its stages what ZeRO's stage leaves it. 0 and 1 average gradients once a step,
     as soon as a stage has those of all microbatches; 2 after each, for it keeps no whole gradient.
@@ -59,10 +62,12 @@ class Trainer:
         self.config, self.layout, self.world, self.max_norm = config, layout, world, max_norm
         self.axes = lay_out(layout, world)
         self.norm: float | None = None
+        self.steps = 0
         self.timeline: Timeline | None = None
         stages = held(config, layout, self.axes, dtype, seed)
         self.stages = [one._replace(zeros=self._sharded(one.module, optimizer)) for one in stages]
         self.zeros = [zero for stage in self.stages for zero in stage.zeros]
+        check_optimizers([zero.optimizer for zero in self.zeros], world)
         self._tokens = Tokens(config, layout, self.axes)
         self._pipelines: dict[int, Pipeline] = {}
 
@@ -79,6 +84,7 @@ class Trainer:
         for zero in self.zeros:
             zero.step()
             zero.zero_grad()
+        self.steps += 1
         total = loss.double()
         dist.all_reduce(total, group=self.axes.data.group())
         return (total / self.axes.data.size).to(loss.dtype)
@@ -93,6 +99,33 @@ class Trainer:
                 mine.append(whole_stage(stage.module))
         plan = schedule(self.layout, 2 * self.layout.p)
         return gathered_over_stages(self.config, plan, mine, self.axes.p)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a checkpoint, in place of the one in the folder, with the optimizer's state.
+
+        Each rank writes what it holds into a file of its own, in a folder that all can reach. When
+        it returns it is on the disk; killed at any moment, it leaves the one before. Nothing that
+        is in the folder besides is touched. Between two steps, and every rank calls it.
+        """
+        instance((str, Path), folder=folder)
+        group = self.world.group()
+        first = self.axes.t.rank == 0
+        checkpoint.save(Path(folder), group, self.stages, self._shapes(), self.steps, first)
+
+    def load(self, folder: str | Path) -> None:
+        """Go on from a checkpoint, saved under whatever layout; every rank calls it.
+
+        ValueError, on all ranks, says which file is missing or damaged, or what does not fit, and
+        OSError which cannot be read; nothing has changed then.
+        """
+        instance((str, Path), folder=folder)
+        group = self.world.group()
+        self.steps = checkpoint.load(Path(folder), group, self.stages, self._shapes())
+
+    def _shapes(self) -> dict[str, list[int]]:
+        """The whole decoder's tensors."""
+        (whole,) = names(self.config, 1)
+        return {name: list(shape) for name, shape in whole.values()}
 
     def _sharded(
         self, module: nn.Module, optimizer: Callable[[Iterable], Optimizer]

@@ -49,15 +49,30 @@ def save(folder: str | Path, zero: DataParallel, step: int, extra: Any = None) -
     """
     instance((str, Path), folder=folder)
     instance(DataParallel, zero=zero)
-    step, folder, group = whole("step", step, least=0), Path(folder), zero.update.group
-    extra = _agreed(group, lambda: _plain("extra", extra if zero.rank == 0 else None))
-    manifest = {"step": step, "extra": extra} | _settings(zero)
-    mine = _agreed(group, lambda: state.collected(zero))
+    step, group = whole("step", step, least=0), zero.update.group
+    extra = agreed_on(group, lambda: _plain("extra", extra if zero.rank == 0 else None))
+    manifest = {"step": step, "extra": extra, "ranks": zero.n, "stage": zero.stage}
+    manifest |= {"shapes": state.described(zero)} | settings(zero)
+    write(folder, group, manifest, lambda: state.collected(zero))
+
+
+def write(
+    folder: str | Path,
+    group: dist.ProcessGroup,
+    manifest: dict[str, Any],
+    collect: Callable[[], dict[str, state.Flat]],
+) -> None:
+    """Write a checkpoint of what each rank of a group has collected, each element once.
+
+    `manifest` is what it says besides, with the shape of each of the tensors.
+    """
+    folder, rank = Path(folder), group.rank()
+    mine = agreed_on(group, collect)
     held, tensors = _known(group, mine)
-    plan = written(held, {name: tensor["numel"] for name, tensor in tensors.items()})[zero.rank]
-    place = _on_first(group, lambda: files.begin(folder, step))
-    records = _agreed(group, lambda: files.write_parts(place, zero.rank, mine, plan))
-    for name, record in (item for rank in _gathered(group, records) for item in rank.items()):
+    plan = written(held, {name: tensor["numel"] for name, tensor in tensors.items()})[rank]
+    place = _on_first(group, lambda: files.begin(folder, manifest["step"]))
+    records = agreed_on(group, lambda: files.write_parts(place, rank, mine, plan))
+    for name, record in (item for rank in gathered(group, records) for item in rank.items()):
         tensors[name]["parts"].append(record)
     _on_first(group, lambda: files.publish(place, manifest | {"tensors": tensors}))
 
@@ -75,17 +90,27 @@ def load(folder: str | Path, zero: DataParallel) -> Loaded:
     """
     instance((str, Path), folder=folder)
     instance(DataParallel, zero=zero)
-    folder, group = Path(folder), zero.update.group
-    place, data = _on_first(group, lambda: files.opened(folder))
-    manifest = checked(data, place)
-    _fits(place, zero, manifest)
+    group = zero.update.group
+    place, manifest = read(folder, group)
+    fits(place, _misfits(zero, manifest))
     parts = state.wanted(zero, manifest["tensors"])
-    _agreed(group, lambda: files.read_parts(place, manifest["tensors"], parts))
+    agreed_on(group, lambda: files.read_parts(place, manifest["tensors"], parts))
+    take(zero, parts, manifest)
+    return Loaded(manifest["step"], manifest["extra"])
+
+
+def read(folder: str | Path, group: dist.ProcessGroup) -> tuple[Path, dict[str, Any]]:
+    """Where a folder's checkpoint lies, and its manifest, on every rank of a group."""
+    place, data = _on_first(group, lambda: files.opened(Path(folder)))
+    return place, checked(data, place)
+
+
+def take(zero: DataParallel, parts: dict[str, state.Flat], manifest: dict[str, Any]) -> None:
+    """Make a zero what was read, with the settings of its optimizer and scaler."""
     state.restore(zero, parts)
     state.take_options(zero, manifest["options"])
     if zero.update.scaler is not None and manifest["scaler"] is not None:
         zero.update.scaler.load_state_dict(manifest["scaler"])
-    return Loaded(manifest["step"], manifest["extra"])
 
 
 def exists(folder: str | Path) -> bool:
@@ -106,22 +131,19 @@ def claim(folder: str | Path, world: World) -> None:
     _on_first(world.group(), lambda: files.claim(Path(folder)))
 
 
-def _settings(zero: DataParallel) -> dict[str, Any]:
-    """What the manifest says of zero beside its tensors."""
+def settings(zero: DataParallel) -> dict[str, Any]:
+    """What the manifest says of a zero's optimizer and scaler."""
     scaler = zero.update.scaler
     return {
-        "ranks": zero.n,
-        "stage": zero.stage,
-        "shapes": state.described(zero),
         "optimizer": type(zero.optimizer).__name__,
         "options": _plain("the optimizer's settings", state.options(zero)),
         "scaler": None if scaler is None else scaler.state_dict(),
     }
 
 
-def _fits(place: Path, zero: DataParallel, manifest: dict[str, Any]) -> None:
-    """ValueError unless the checkpoint is of such a module and optimizer."""
-    for misfit in _misfits(zero, manifest):
+def fits(place: Path, misfits: Iterator[str]) -> None:
+    """ValueError for the first of what the checkpoint has otherwise, if there is any."""
+    for misfit in misfits:
         raise ValueError(f"{place} has {misfit}; nothing was loaded")
 
 
@@ -143,6 +165,11 @@ def _misfits(zero: DataParallel, manifest: dict[str, Any]) -> Iterator[str]:
             saved = manifest["tensors"][f"weights/{name}"]["dtype"]
             if saved != dtype:
                 yield f"{name} in {saved}, the optimizer's is in {dtype}"
+    yield from misfits_of_settings(zero, manifest)
+
+
+def misfits_of_settings(zero: DataParallel, manifest: dict[str, Any]) -> Iterator[str]:
+    """What it has of an optimizer or a scaler that this one's cannot take."""
     kind, saved = type(zero.optimizer).__name__, manifest["optimizer"]
     if kind != saved:
         yield f"the state of {saved}, the optimizer is of class {kind}"
@@ -189,7 +216,7 @@ def _known(
         for name, flat in mine.items()
     }
     held, tensors = [], {}
-    for rank in _gathered(group, told):
+    for rank in gathered(group, told):
         held.append({name: elements for name, (elements, _, _) in rank.items()})
         for name, (_, dtype, numel) in rank.items():
             tensors.setdefault(name, {"dtype": dtype, "numel": numel, "parts": []})
@@ -198,22 +225,22 @@ def _known(
 
 def _on_first(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
     """What rank 0 gets by doing it, on every rank; or its error, on every rank."""
-    return _gathered(group, _agreed(group, do if group.rank() == 0 else lambda: None))[0]
+    return gathered(group, agreed_on(group, do if group.rank() == 0 else lambda: None))[0]
 
 
-def _agreed(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
+def agreed_on(group: dist.ProcessGroup, do: Callable[[], T]) -> T:
     """What this rank gets by doing it, unless it fails on one: then that error, on every rank."""
     mine, wrong = None, None
     try:
         mine = do()
     except Exception as error:
         wrong = error
-    for error in filter(None, _gathered(group, wrong)):
+    for error in filter(None, gathered(group, wrong)):
         raise error
     return mine
 
 
-def _gathered(group: dist.ProcessGroup, mine: T) -> list[T]:
+def gathered(group: dist.ProcessGroup, mine: T) -> list[T]:
     """What each rank has, by rank."""
     if group.size() == 1:
         return [mine]
