@@ -14,13 +14,6 @@ from weft.cli.common import (
 )
 
 HELP = "rank a model's layouts on a cluster, or judge a command line of Megatron-LM's"
-LINKED = {  # a chip -> its links inside a node and between nodes
-    "v100": ("pcie4", "ib-hdr"),
-    "a100": ("nvlink3", "ib-hdr"),
-    "h100": ("nvlink4", "ib-ndr"),
-    "h200": ("nvlink4", "ib-ndr"),
-    "b200": ("nvlink5", "ib-ndr"),
-}
 SYSTEMS = "megatron", "deepspeed", "torchtitan"
 ROWS = 10
 
@@ -71,8 +64,7 @@ def main(options: argparse.Namespace) -> int:
 
 def ranked(options: argparse.Namespace) -> int:
     """The layouts that fit, the fastest first."""
-    from weft.plan.composing import why
-    from weft.plan.composing.systems import search_for, text_for
+    from weft.plan.composing import search_for, text_for, why
     from weft.plan.units import count
     from weft.terminal import table, working
 
@@ -109,8 +101,14 @@ def ranked(options: argparse.Namespace) -> int:
 
 def judged(options: argparse.Namespace) -> int:
     """What a line of Megatron-LM's comes to, and which small changes would make it faster."""
-    from weft.plan.composing import estimate, read_megatron, words
-    from weft.plan.composing.judge import bubble, exposed, improved
+    from weft.plan.composing import (
+        estimate,
+        improved,
+        read_megatron,
+        unhidden,
+        waiting,
+        words,
+    )
     from weft.plan.units import count, percent, quantity
     from weft.terminal import table
 
@@ -143,8 +141,8 @@ def judged(options: argparse.Namespace) -> int:
         f"{percent(costs.hfu)}, {costs.flops / 1e12:.0f} TFLOP/s"
     )
     print(
-        f"  bubble and uneven stages {percent(bubble(costs))}, messages with nothing beside them "
-        f"{percent(exposed(costs))}"
+        f"  bubble and uneven stages {percent(waiting(costs))}, messages with nothing beside them "
+        f"{percent(unhidden(costs))}"
     )
     parts = sorted(costs.parts.items(), key=lambda part: -part[1])
     shares = [
@@ -169,8 +167,10 @@ def judged(options: argparse.Namespace) -> int:
 
 def of_cluster(options: argparse.Namespace, devices: int | None):
     """The cluster by name, or by its chip and links, with so many devices."""
-    from weft.plan.composing import CLUSTERS, Cluster
-    from weft.plan.hardware import CHIPS, LINKS
+    from dataclasses import replace
+
+    from weft.plan.composing import CLUSTERS, USUAL, cluster_of
+    from weft.plan.hardware import LINKS
 
     devices = devices_of(options) if devices is None else devices
     given = {
@@ -182,15 +182,11 @@ def of_cluster(options: argparse.Namespace, devices: int | None):
     if bool(options.cluster) == bool(options.chip):
         raise ValueError("a cluster takes one of --cluster NAME and --chip NAME")
     if options.cluster:
-        from dataclasses import replace
-
         return replace(known("cluster", options.cluster, CLUSTERS), devices=devices, **given)
     if devices is None:
         raise ValueError("--devices is missing, must be given with --chip")
-    chip = known("chip", options.chip, CHIPS)
-    ends = LINKED[options.chip.partition("-")[0]]
-    links = {name: LINKS[link] for name, link in zip(("inside", "between"), ends, strict=True)}
-    return Cluster(chip=chip, devices=devices, **(links | given))
+    known("chip", options.chip, USUAL)
+    return cluster_of(options.chip, devices, **given)
 
 
 def devices_of(options: argparse.Namespace) -> int | None:
@@ -256,7 +252,7 @@ def assumed(cluster, shape, batch: int, dtype: str, cut: str) -> list[str]:
 
 def sheet(found) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of ranked layouts; axes that are 1 in all of them are left out."""
-    from weft.plan.composing.judge import bubble, exposed
+    from weft.plan.composing import unhidden, waiting
     from weft.plan.units import percent
 
     axes = [
@@ -271,7 +267,7 @@ def sheet(found) -> tuple[list[str], list[list[str]]]:
         cells = [str(getattr(layout, name)) for name in axes]
         cells += [str(layout.microbatch), *([layout.schedule] if odd else []), str(layout.zero)]
         cells += ["yes" if layout.sequence_parallel else "no", layout.recompute]
-        rows.append([*cells, *short(costs)[:3], percent(bubble(costs)), percent(exposed(costs))])
+        rows.append([*cells, *short(costs)[:3], percent(waiting(costs)), percent(unhidden(costs))])
     return [*columns, "step", "MFU", "GB", "waiting", "exposed"], rows
 
 

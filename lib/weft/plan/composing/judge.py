@@ -99,13 +99,13 @@ def change(layout: Layout, other: Layout) -> str:
     return ", ".join(words)
 
 
-def bubble(costs: Estimate) -> float:
+def waiting(costs: Estimate) -> float:
     """The share of a step that ranks of a pipeline wait for others: bubble and uneven stages."""
     instance(Estimate, costs=costs)
     return (costs.parts["bubble"] + costs.parts["imbalance"]) / costs.seconds
 
 
-def exposed(costs: Estimate) -> float:
+def unhidden(costs: Estimate) -> float:
     """The share of a step that is messages with nothing beside them."""
     instance(Estimate, costs=costs)
     sent = ("tensor", "pipeline", "context", "experts", "data")

@@ -34,6 +34,8 @@ LIMITS = MappingProxyType(
     }
 )
 SYSTEMS = tuple(name for name in LIMITS if name != "any")
+TWINS = 3  # times as many layouts are searched for, since some are left out
+GAIN = 0.999  # of the seconds with fewer context ranks: what more of them have to go below
 ENDS = " \\\n"  # between the lines of a command
 
 
@@ -47,14 +49,17 @@ def search_for(
     progress: Callable[[int, int], object] | None = None,
     **fixed: Any,
 ) -> list[tuple[Layout, Estimate]]:
-    """The `keep` fastest layouts that fit and that a system can say, fastest first.
+    """The fastest layouts that fit and that a system can say, `keep` at most, fastest first.
 
+    Of those that differ in context ranks alone, and gain nothing by them, the one with fewest.
     `system` is "any", or one of SYSTEMS. `progress`, if any, is called with how much is done, of
     how much. ValueError where no layout divides what has to be divided, or the system refuses what
     is fixed.
     """
     limits = LIMITS[chosen("system", system, LIMITS)]
     keep = whole("keep", keep)
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress is {progress!r}, must be a function or None")
     found: list[tuple[Layout, Estimate]] = []
     refused: ValueError | None = None
     for turn, limit in enumerate(limits):
@@ -66,7 +71,7 @@ def search_for(
                 progress(turn * total + done, len(limits) * total)
 
         try:
-            some = search(shape, batch, cluster, dtype, keep, told, **limit | fixed)
+            some = search(shape, batch, cluster, dtype, keep * TWINS, told, **limit | fixed)
         except ValueError as error:
             refused = refused or error
             continue
@@ -84,7 +89,19 @@ def search_for(
         if len(said) == len(limits) and value not in said:
             allowed = ", ".join(sorted({str(each) for each in said}))
             raise ValueError(f"{name} is {value!r}, must be one of {allowed} for {system}")
-    return sorted(found, key=lambda each: each[1].seconds)[:keep]
+    return _without_twins(sorted(found, key=lambda each: each[1].seconds))[:keep]
+
+
+def _without_twins(found: list[tuple[Layout, Estimate]]) -> list[tuple[Layout, Estimate]]:
+    """Layouts but those that cut sequences instead of the batch, and gain nothing by it."""
+    least: dict[tuple, float] = {}
+    kept = []
+    for layout, costs in sorted(found, key=lambda each: each[0].c):
+        cut = (layout.p, layout.t, layout.e, layout.v, layout.schedule)
+        if layout.c == 1 or costs.seconds < GAIN * least.get(cut, float("inf")):
+            least[cut] = min(costs.seconds, least.get(cut, float("inf")))
+            kept.append((layout, costs))
+    return sorted(kept, key=lambda each: each[1].seconds)
 
 
 def text_for(system: str, shape: ModelShape, layout: Layout, batch: int, cluster: Cluster) -> str:
