@@ -1,6 +1,6 @@
 """Several cuts at once: layouts, clusters, and what a step of training costs under each."""
 
-from weft.plan.composing.cluster import CLUSTERS, Cluster
+from weft.plan.composing.cluster import CLUSTERS, SOFTWARE, Cluster, Software
 from weft.plan.composing.command import words
 from weft.plan.composing.compare import why
 from weft.plan.composing.deepspeed import from_deepspeed, to_deepspeed
@@ -21,6 +21,7 @@ from weft.plan.composing.usual import USUAL, cluster_of
 
 __all__ = [
     "CLUSTERS",
+    "SOFTWARE",
     "SYSTEMS",
     "TESTS",
     "USUAL",
@@ -28,6 +29,7 @@ __all__ = [
     "Compared",
     "Estimate",
     "Layout",
+    "Software",
     "axes",
     "cluster_of",
     "compared",
