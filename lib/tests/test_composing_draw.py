@@ -9,7 +9,7 @@ from pictures import apart, inside, parse, tips, told, words
 from weft.draw import composing as draw
 from weft.draw.composing import atlas, lanes
 from weft.explore import composing as explore
-from weft.plan.composing import Layout, compared
+from weft.plan.composing import Layout, compared, why
 from weft.plan.pipeline import bubble
 from weft.plan.processes import groups, nodes
 
@@ -149,3 +149,11 @@ def test_a_layout_of_the_slider_is_named_with_its_memory_or_its_mistake():
     assert "more than the chip has" in explore.step(t=1, p=8, recompute="none")
     assert "There is no picture" in explore.step(t=1, p=1, microbatch=4)
     assert "times as fast on 16 times as many" in explore.atlas(batch=512, between=400)
+
+
+def test_a_runner_up_is_slower_and_its_reasons_are_the_plans():
+    (_, first), (_, second) = draw.found()[:2]
+    assert first.seconds <= second.seconds
+    said = why(first, second)
+    assert draw.reasons()[0] and all(part in said for part in draw.reasons())
+    assert list(draw.ranked()) == sorted(draw.ranked()) and first.seconds <= draw.ranked()[0]

@@ -9,6 +9,7 @@ from weft.draw.composing.designs import (
     llama405,
     long,
     ranked,
+    reasons,
     short,
     trillion,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "odometer_svg",
     "published_svg",
     "ranked",
+    "reasons",
     "short",
     "steps_svg",
     "tried",

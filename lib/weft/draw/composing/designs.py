@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from weft.draw.composing.atlas import candidates
 from weft.draw.composing.steps import BATCH, DEVICES, MODEL
-from weft.plan.composing import CLUSTERS, Cluster, Estimate, Layout, estimate, search
+from weft.plan.composing import CLUSTERS, Cluster, Estimate, Layout, estimate, search, why
 from weft.plan.hardware import CHIPS, LINKS, Link
 from weft.plan.shape import SHAPES, ModelShape
 
@@ -59,6 +59,12 @@ def found() -> Rows:
     cluster = CLUSTERS["selene"].of(DEVICES)
     best = search(SHAPES[MODEL], BATCH, cluster, keep=4, c=1)
     return [(_named(layout), said) for layout, said in best]
+
+
+def reasons() -> tuple[str, ...]:
+    """Why the second of these is slower than the first: how much, and at most three parts of it."""
+    start, _, parts = why(found()[0][1], found()[1][1]).partition(": ")
+    return (start, *parts.split(", "), "", "")[:4]
 
 
 def _named(layout: Layout) -> str:

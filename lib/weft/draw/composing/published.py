@@ -9,6 +9,8 @@ DASHES = {"stroke_dasharray": "3 3"}
 NAMES = {
     "korthikanti": "Korthikanti 2022, A100",
     "narayanan": "Narayanan 2021, A100",
+    "korthikanti 2240": "530 B on 2,240 A100",
+    "narayanan 2": "Narayanan 2021, table 2",
     "bloom": "BLOOM, bf16 trials and log",
     "bridge": "Megatron-Bridge, H100, fp8",
     "bloom fp16": "BLOOM, fp16 trials (fitted)",
