@@ -32,7 +32,8 @@ onmessage = async ({ data: { id, here, target, controls, chosen } }) => {
   try {
     python ??= start(here);
     const states = await python;
-    postMessage({ id, picture: states.draw(target, controls, chosen) });
+    const told = (done, total) => postMessage({ id, progress: done / total });
+    postMessage({ id, picture: states.draw(target, controls, chosen, told) });
   } catch (error) {
     postMessage({ id, error: String(error.message ?? error).trim().split("\n").at(-1) });
   }

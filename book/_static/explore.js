@@ -14,6 +14,7 @@
   function startWorker() {
     worker = new Worker(here + "explore-worker.mjs", { type: "module" });
     worker.onmessage = ({ data }) => {
+      if ("progress" in data) return;
       const { settle, refuse } = waiting.get(data.id);
       waiting.delete(data.id);
       "picture" in data ? settle(data.picture) : refuse(new Error(data.error));

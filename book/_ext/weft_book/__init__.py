@@ -3,6 +3,7 @@
     calc      {calc}                        a number in a sentence, computed at build time
     picture   {picture}                     a picture of the library, with caption and alt text
     explore   {explore}                     a picture with sliders
+    planner   {planner}                     a form that plans a model on a cluster
     guess     {guess}, {guess-answer}       the reader's guess, kept and compared
     measured  {measured}, {measured-value}  records of book/measured
     labs      the labs' stored outputs      pictures among them
@@ -10,13 +11,13 @@
 Whatever is wrong is a warning with file and line; the book is built with warnings as errors.
 """
 
-from . import calc, explore, fresh, guess, labs, measured, picture
+from . import calc, explore, fresh, guess, labs, measured, picture, planner
 
 
 def setup(app):
-    for part in (fresh, calc, picture, explore, guess, measured, labs):
+    for part in (fresh, calc, picture, explore, planner, guess, measured, labs):
         part.setup(app)
     app.add_css_file("weft.css")
-    for script in ("explore.js", "guess.js", "measured.js"):
+    for script in ("explore.js", "planner.js", "guess.js", "measured.js"):
         app.add_js_file(script, loading_method="defer")
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

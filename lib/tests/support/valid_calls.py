@@ -115,6 +115,12 @@ BY_NAME = {
 
 
 QKV = tensor((1, 8, 4, 16))
+PLANNED = {
+    "shape": SHAPES["gpt-1.7b"], "batch": 16, "cluster": composing.CLUSTERS["h100-pod"].of(8),
+    "dtype": "bf16",
+}  # fmt: skip
+PLANNED_COSTS = composing.estimate(**PLANNED, layout=composing.Layout(d=8))
+MEGATRON = composing.to_megatron(SHAPES["gpt-1.7b"], composing.Layout(d=2), 4)
 CACHE = tensor((4, 4, 2, 16))
 
 VALUES = {
@@ -138,6 +144,28 @@ VALUES = {
     "plan.composing.estimate.": {"layout": composing.Layout(p=2, t=2, d=4),
         "cluster": composing.CLUSTERS["selene"].of(16)},
     "plan.composing.Estimate.": {"parts": {}, "held": {}, "fits": True, "mfu": 0.5, "hfu": 0.5},
+    "plan.composing.from_deepspeed.": {
+        "config": composing.to_deepspeed(composing.Layout(d=2), 4), "devices": 2,
+    },
+    "plan.composing.from_megatron.": {"arguments": MEGATRON, "devices": 2},
+    "plan.composing.from_torchtitan.": {
+        "text": composing.to_torchtitan(SHAPES["llama3-8b"], composing.Layout(d=2, zero=3), 4),
+        "devices": 2,
+    },
+    "plan.composing.read_megatron.": {"arguments": MEGATRON, "devices": 2},
+    "plan.composing.to_deepspeed.": {"layout": composing.Layout(d=2), "batch": 4},
+    "plan.composing.to_megatron.": {"layout": composing.Layout(d=2), "batch": 4},
+    "plan.composing.to_torchtitan.": {"layout": composing.Layout(d=2, zero=3), "batch": 4},
+    "plan.composing.to_torchtitan_function.": {"layout": composing.Layout(d=2), "batch": 4},
+    "plan.composing.words.": {"line": "torchrun pretrain_gpt.py --bf16"},
+    "plan.composing.cluster_of.": {"chip": "h100", "devices": 16, "inside": None, "between": None},
+    "plan.composing.improved.": PLANNED | {"layout": composing.Layout(d=8, zero=3)},
+    "plan.composing.search_for.": PLANNED | {"system": "megatron", "progress": None},
+    "plan.composing.text_for.": PLANNED | {
+        "system": "megatron", "layout": composing.Layout(d=8, zero=3),
+    },
+    "plan.composing.unhidden.": {"costs": PLANNED_COSTS},
+    "plan.composing.waiting.": {"costs": PLANNED_COSTS},
     "plan.decode.check.": {
         "q": tensor((1, 1, 4, 16)), "k_cache": CACHE, "v_cache": CACHE, "scale": 0.5,
         "block_table": tensor((1, 2), "int32"), "lengths": tensor((1,), "int32"),

@@ -2,13 +2,17 @@
 
 import argparse
 
+from weft.cli import cluster
 from weft.cli.common import check_writable, json_argument, known, model_shape, write_json
 from weft.cli.timelines import check_size, duration_arguments, file_arguments, in_characters, keep
 
 EXAMPLES = """\
 examples:
   weft plan pipeline 4 12 --f 10 --b 12 --w 8 --c 1 --memory 4
-  weft plan pipeline 4 8 --config config.json --chip h200 --d 16"""
+  weft plan pipeline 4 8 --config config.json --chip h200 --d 16
+  weft plan cluster llama2-70b --chip h100 --devices 64 --batch 512
+  weft plan cluster config.json --cluster selene --batch 1536 --config megatron
+  weft plan cluster --megatron "$(cat train.sh)" --chip h100"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +48,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         )
     file_arguments(pipeline)
     json_argument(pipeline)
+    layouts = topics.add_parser("cluster", help=cluster.HELP, description=cluster.HELP)
+    cluster.arguments(layouts)
+    layouts.set_defaults(command=cluster.main)
 
 
 def main(options: argparse.Namespace) -> int:
