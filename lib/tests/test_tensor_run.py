@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from weft.kernels import tensor as kernels
 from weft.meter import traffic
 from weft.nn.transformer import Config, Head, loss, stages
 from weft.plan.shape import ModelShape
@@ -100,6 +101,34 @@ def entropy(world):
     n = world.size
     assert total == n * (2 * (n - 1) * 3 * 6 * 8 / n)
     return gap([(found, wanted), (own.grad, part(scores.grad, world, -1))])
+
+
+def entropy_in_kernels(world):
+    """Fused kernels beside torch's operations, in place and not; all but one rank of -inf."""
+    torch.manual_seed(0)
+    scores, targets = 5 * torch.randn(2, 3, 11), torch.tensor([[0, 10, 5], [3, 7, 9]])
+    own = part(scores, world, -1).contiguous()
+    for in_place in (False, True):
+        pairs = []
+        for kernel in (None, kernels):
+            start = own.clone().requires_grad_()
+            x = start * 1
+            found = cross_entropy(x, targets, world, kernel, in_place)
+            (gradient,) = torch.autograd.grad(3 * found, start)
+            pairs.append((found, gradient))
+            assert torch.equal(x, gradient) == in_place
+        torch.testing.assert_close(*pairs)
+    nothing = torch.full_like(own, -torch.inf) if world.rank else own
+    few = targets % len(scores.tensor_split(world.size, -1)[0][0, 0])
+    for kernel in (None, kernels):
+        alone = functional.cross_entropy(scores.tensor_split(world.size, -1)[0].flatten(0, 1),
+                                         few.flatten())  # fmt: skip
+        torch.testing.assert_close(cross_entropy(nothing, few, world, kernel), alone)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_the_loss_in_kernels_is_that_of_torchs_operations(n):
+    launch(entropy_in_kernels, n, backend="gloo")
 
 
 # --- the decoder ----------------------------------------------------------------------------------

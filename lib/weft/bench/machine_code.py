@@ -25,6 +25,7 @@ from weft.kernels import griffin as griffin_
 from weft.kernels import hopper as hopper_
 from weft.kernels import precision as precision_
 from weft.kernels import sparse as sparse_
+from weft.kernels import tensor as tensor_
 from weft.kernels.code import Instruction, Loop, plain, source
 from weft.kernels.experts import hopper as experts_hopper
 from weft.kernels.hopper import fp8
@@ -127,6 +128,11 @@ def sparse(target: str) -> Iterator[Pass]:
     yield from _named(sparse_.versions.passes(target), target, " at width 128")
 
 
+def tensor(target: str) -> Iterator[Pass]:
+    """Norms with their residual by width, SwiGLU, and the cross-entropy over a part."""
+    yield from _named(tensor_.passes(target), target)
+
+
 FACES = {
     "attention": (attention, TARGETS),
     "decode": (decode, TARGETS),
@@ -137,6 +143,7 @@ FACES = {
     "linear": (linear, TARGETS),
     "precision": (precision, TARGETS),
     "sparse": (sparse, TARGETS),
+    "tensor": (tensor, TARGETS),
 }
 
 

@@ -57,7 +57,7 @@ def plain_part(
     sums = (s - most.unsqueeze(-1)).exp().sum(-1)
     own = (targets >= first) & (targets < first + words)
     at = (targets - first).where(own, 0).unsqueeze(-1)
-    return VocabularyPart(most, sums, s.gather(-1, at).squeeze(-1) * own)
+    return VocabularyPart(most, sums, s.gather(-1, at).squeeze(-1).where(own, 0))
 
 
 def part_apart(
@@ -72,7 +72,7 @@ def part_apart(
     launch("sums", sums_kernel, (len(x),), view(x), most, sums, words, PIECE=PIECE)
     found = (targets >= first) & (targets < first + words)
     at = (targets - first).where(found, 0).unsqueeze(-1)
-    return VocabularyPart(most, sums, own.gather(-1, at).squeeze(-1).float() * found)
+    return VocabularyPart(most, sums, own.gather(-1, at).squeeze(-1).float().where(found, 0))
 
 
 def plain_gradient(

@@ -1,5 +1,6 @@
 """A vocabulary over ranks: each looks up its own words, and no rank ever has all scores."""
 
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from weft.nn.transformer import Embedding
+from weft.plan.tensor import VocabularyPart, check_words
 from weft.plan.tensors import dtype_of, ranked, tensor
 from weft.run.collectives import Group, agreed
 from weft.run.tensor.exchange import TensorRanks
@@ -98,13 +100,19 @@ class _Looked(Function):
         return words, positions, None, None, None
 
 
-def cross_entropy(scores: Tensor, targets: Tensor, world: Group) -> Tensor:
+def cross_entropy(
+    scores: Tensor, targets: Tensor, world: Group, kernel: Any = None, in_place: bool = False
+) -> Tensor:
     """Mean cross-entropy, in nats, of scores [B, T, N/t] of this rank's part of the vocabulary.
 
     Parts follow each other by rank, each at least a word, and need not be as long. Ranks tell
     each other three numbers for each token, the largest score, the sum of exponentials and the
     target's score, whatever the vocabulary; backward sends nothing. It is the same on every rank,
     in fp32 at least. `targets` [B, T] are the same whole numbers on every rank.
+
+    With `kernel`, weft.kernels.tensor, its `vocabulary_part` and `scores_gradient` do what torch's
+    operations do otherwise, and read the scores twice in all. `in_place` lets backward overwrite
+    the scores with their gradient.
     """
     ranks = TensorRanks(world)
 
@@ -112,52 +120,69 @@ def cross_entropy(scores: Tensor, targets: Tensor, world: Group) -> Tensor:
         B, T, N = ranked("scores", scores, "B T N/t")
         tensor("targets", targets, "[B, T] of scores", (B, T), dtypes=("int64",),
                beside=("scores", scores))  # fmt: skip
+        if kernel is not None and not all(hasattr(kernel, name) for name in KERNELS):
+            raise ValueError(f"kernel is {kernel!r}, must be None, or have {' and '.join(KERNELS)}")
         told = {"scores' shape but for words": [B, T], "scores' dtype": dtype_of(scores)}
         return N, told | {"the digest of targets": fingerprint(targets)}
 
     parts = agreed(ranks.group, mine)
     check_words("targets", targets, sum(parts))  # the same on every rank
     first = [0, *accumulate(parts)][ranks.rank]
-    return _CrossEntropy.apply(scores, targets - first, ranks)
+    both = [getattr(kernel, name) for name in KERNELS] if kernel else (_part, _gradient)
+    return _CrossEntropy.apply(scores, targets - first, ranks, *both, in_place)
+
+
+KERNELS = "vocabulary_part", "scores_gradient"
 
 
 class _CrossEntropy(Function):
     """Its backward is exp(score - lse), less 1 where the target is, over the number of tokens."""
 
     @staticmethod
-    def forward(ctx, scores: Tensor, targets: Tensor, ranks: TensorRanks):
-        wide = torch.promote_types(scores.dtype, torch.float32)
-        most = scores.amax(-1).to(wide)
+    def forward(ctx, scores, targets, ranks: TensorRanks, part, gradient, in_place: bool):
+        own = part(scores, targets)
+        most = own.most.clone()
         if ranks.n > 1:
             dist.all_reduce(most, dist.ReduceOp.MAX, group=ranks.group)
-        found = own(targets, scores.shape[-1])
-        at = targets.where(found, 0).unsqueeze(-1)
-        target = scores.gather(-1, at).squeeze(-1).to(wide) * found
-        sums = (scores.to(wide) - most.unsqueeze(-1)).exp_().sum(-1)
-        sums, target = ranks.summed(torch.stack((sums, target)))
+        sums = own.sums * (own.most - most).exp()
+        sums, target = ranks.summed(torch.stack((sums, own.target)))
         lse = most + sums.log()
-        ctx.save_for_backward(scores, lse, at, found)
+        ctx.save_for_backward(scores, targets, lse)
+        ctx.gradient = partial(gradient, in_place=in_place)
         return (lse - target).mean()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy: Tensor):
-        scores, lse, at, found = ctx.saved_tensors
-        slope = dy / lse.numel()
-        gradient = (scores.to(lse.dtype) - lse.unsqueeze(-1)).exp_().mul_(slope)
-        gradient.scatter_add_(-1, at, (-slope * found).unsqueeze(-1))
-        return gradient.to(scores.dtype), None, None
+        scores, targets, lse = ctx.saved_tensors
+        return ctx.gradient(scores.detach(), targets, lse, dy / lse.numel()), *[None] * 5
+
+
+def _part(scores: Tensor, targets: Tensor) -> VocabularyPart:
+    """weft.ref.tensor.vocabulary_part with fewer copies; targets count from the first word here."""
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    most = scores.amax(-1).to(wide).clamp(min=torch.finfo(wide).min)  # -inf - -inf would be NaN
+    sums = (scores.to(wide) - most.unsqueeze(-1)).exp_().sum(-1)
+    at, found = _at(scores, targets)
+    return VocabularyPart(most, sums, scores.gather(-1, at).squeeze(-1).to(wide).where(found, 0))
+
+
+def _gradient(
+    scores: Tensor, targets: Tensor, lse: Tensor, slope: Tensor, in_place: bool
+) -> Tensor:
+    """weft.ref.tensor.scores_gradient with fewer copies."""
+    gradient = (scores.to(lse.dtype) - lse.unsqueeze(-1)).exp_().mul_(slope)
+    at, found = _at(scores, targets)
+    gradient.scatter_add_(-1, at, (-slope * found).unsqueeze(-1))
+    return scores.copy_(gradient) if in_place else gradient.to(scores.dtype)
+
+
+def _at(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns of targets [.., 1], 0 where they are another rank's, and which are this rank's."""
+    found = own(targets, scores.shape[-1])
+    return targets.where(found, 0).unsqueeze(-1), found
 
 
 def own(words: Tensor, count: int) -> Tensor:
     """Which words, counted from a rank's first, are among its `count`."""
     return (words >= 0) & (words < count)
-
-
-def check_words(name: str, words: Tensor, total: int) -> None:
-    """ValueError unless all are from 0 to total - 1."""
-    if words.numel() and not (int(words.min()) >= 0 and int(words.max()) < total):
-        raise ValueError(
-            f"{name} are from {int(words.min())} to {int(words.max())}, must be from 0 to "
-            f"{total - 1}"
-        )
