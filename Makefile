@@ -10,7 +10,8 @@ PORT ?= 8000
 OUT ?= _build/measured
 TOPICS ?= roofline precision collectives zero offload pipeline attention hopper-rmse decode \
     ring linear sparse griffin experts machine_code
-GPU_TOPICS ?= roofline hopper attention decode precision zero experts sparse linear griffin ring
+GPU_TOPICS ?= roofline hopper attention decode precision zero experts sparse linear griffin ring \
+    tensor
 LIMIT ?= 480
 PYTHON ?=
 

@@ -217,6 +217,7 @@ def test_every_goal_is_of_a_record_that_a_gpu_makes():
     from weft.bench.experts import on_gpu as experts
     from weft.bench.linear import kernels
     from weft.bench.sparse import on_gpu as sparse
+    from weft.bench.tensor import on_gpu as tensor
 
     names = {one.name for topic in jobs.topics() for one in jobs.jobs(topic, "cuda")}
     assert {goal.record for goal in GOALS} <= names
@@ -226,6 +227,8 @@ def test_every_goal_is_of_a_record_that_a_gpu_makes():
     sizes |= {str(case) for case in griffin.FULL.cases}
     sizes |= {sparse.size(*case) for case in product(sparse.WAYS, *sparse.FULL[:2])}
     sizes |= {f"forward, {shape}" for shape in experts.FULL.shapes}
+    for layer, given in zip(tensor.WAYS, (tensor.NORM, tensor.SWIGLU, tensor.SCORES), strict=True):
+        sizes |= {tensor.size(layer, *one) for one in product(tensor.WAYS[layer], given.widths)}
     assert {goal.size for goal in GOALS} <= sizes
 
 

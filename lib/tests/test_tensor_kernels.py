@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from weft.kernels import compile_for, tensor
+from weft.kernels import tensor
 from weft.kernels.tensor import VERSIONS, norm
 from weft.plan.tensor import MOVED, fused_work
 from weft.ref import tensor as ref
@@ -339,15 +339,49 @@ def test_every_version_gives_the_same(layer):
     assert versions.keys() <= MOVED[counts].keys()
 
 
-# --- the machine code -----------------------------------------------------------------------------
+# --- on a GPU -------------------------------------------------------------------------------------
 
 
-def test_whole_vectors_are_moved():
-    """16 bytes at a time, but for single numbers; that nothing spills, test_machine_code holds."""
-    alone = {"part": 2, "part dx": 3}  # a target and its score; a target, the lse and the slope
-    for face in (tensor.swiglu, tensor.vocabulary_part):
-        for one in compile_for(face, "sm_90"):
-            loads = [x.name for x in one.instructions if x.name.startswith("LDG")]
-            single = [name for name in loads if not name.endswith(".128")]
-            assert len(single) == alone.get(one.name.partition(" of")[0], 0), (one.name, loads)
-            assert one.count("LDG.E.128") and one.count("STG") > 0
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES[:2], ids=str)
+@pytest.mark.parametrize(("rows", "D"), [(5, 1001), (1000, 4096), (333, 12_288), (9, 40_000)])
+def test_on_a_gpu_norms_of_every_width_are_right(rows, D, dtype):
+    x, residual, dy, dtotal = (one.detach() for one in drawn(*[(rows, D)] * 4, dtype=dtype))
+    weight, bias = drawn(D, D, seed=2)
+    total = (x + residual).requires_grad_()
+    for name, inside in (("rms_norm", [weight]), ("layer_norm", [weight, bias])):
+        given = [x.requires_grad_(), *inside, residual.requires_grad_()]
+        found, again = (answers(getattr(tensor, name), given, (dy, dtotal)) for _ in range(2))
+        assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
+        wanted = exactly(getattr(ref, name), [total, *inside], (dy, dtotal))
+        near([found[0], *found[2:-1]], [wanted[0], *wanted[2:]], dtype, 4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("N", [50_257, 128_256])
+def test_on_a_gpu_the_loss_of_a_large_vocabulary_is_right(N):
+    scores = (8 * drawn((300, N))[0].detach()).bfloat16().requires_grad_()
+    targets = torch.randint(N, (300,), device=DEVICE)
+    found = tensor.cross_entropy(scores, targets)
+    (gradient,) = torch.autograd.grad(found, scores)
+    wide = scores.detach().double().requires_grad_()
+    wanted = functional.cross_entropy(wide, targets)
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=1e-6)
+    near([gradient], torch.autograd.grad(wanted, wide), torch.bfloat16)
+
+
+@pytest.mark.gpu
+def test_more_than_two_to_the_31_numbers():
+    x = torch.ones(2**20 + 3, 2049, device="cuda", dtype=torch.bfloat16)
+    assert x.numel() > 2**31
+    assert tensor.swiglu(x, x)[-5:].eq(tensor.swiglu(x[:1], x[:1])).all()
+    y, _ = tensor.rms_norm(x, torch.ones(2049, device="cuda"))
+    assert y[-5:].eq(1).all()
+    part = tensor.vocabulary_part(x, torch.zeros(len(x), dtype=torch.int64, device="cuda"))
+    assert part.sums[-5:].eq(2049).all() and part.target[-5:].eq(1).all()
+
+
+@pytest.mark.gpu
+def test_a_tensor_on_the_processor_is_refused_where_kernels_are_for_a_gpu():
+    with pytest.raises(ValueError, match="x is on cpu, must be on a CUDA device"):
+        tensor.rms_norm(torch.zeros(1, 3), torch.zeros(3))

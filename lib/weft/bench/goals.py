@@ -71,6 +71,16 @@ GOALS = (
     Goal("experts' MLP", "experts-grouped", EXPERTS, 1.10),
     Goal("experts' MLP", "experts-grouped", EXPERTS, 0.90, *CEILINGS),
     Goal("experts' MLP", "experts-grouped", EXPERTS, inf, rate=400e12),
+    *(
+        Goal(what, f"tensor-{record}", size, 0.90, "copy", unit="B/s")
+        for what, record, size in (
+            ("RMSNorm, forward", "norm", "forward, D = 4096"),
+            ("RMSNorm, backward", "norm", "backward, D = 4096"),
+            ("SwiGLU, forward", "swiglu", "forward, F = 14336"),
+            ("SwiGLU, backward", "swiglu", "backward, F = 14336"),
+            ("cross-entropy", "cross-entropy", "forward and backward, N = 131072"),
+        )
+    ),
     Goal("fused Adam", "precision-adam", "one tensor of 2^26", 0.90, "copy", unit="B/s"),
 )
 NOT_YET = "not yet measured"

@@ -5,7 +5,7 @@ from weft.draw.figure import INK, OUTLINE, Figure, dashed
 from weft.draw.zero import HUES
 
 RANKS = HUES  # a rank's columns, rows or tokens
-WHOLE = {"fill": "currentColor", "fill_opacity": 0.18}
+WHOLE = {"fill": "currentColor", "fill_opacity": 0.28}
 PARTIAL = svg.WAITING
 MATRIX = dashed("2 2", 0.6)
 KEYS = [

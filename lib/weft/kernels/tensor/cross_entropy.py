@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from weft.kernels.code import Pass, launch, recording
-from weft.kernels.tensor.rows import in_rows, kernel_tensors, load_part, store_part, view
+from weft.kernels.tensor.rows import exp, in_rows, kernel_tensors, load_part, store_part, view
 from weft.plan.tensor import VocabularyPart, check_part, check_words
 from weft.plan.tensors import tensor
 
@@ -147,7 +147,7 @@ def part_kernel(
         b_s = tl.load(p_row + full + o_tile, mask=m_tile, other=-float("inf")).to(tl.float32)
         b_most, b_sum = online(b_most, b_sum, b_s)
     b_row = tl.max(b_most, 0)
-    b_sum = tl.sum(b_sum * tl.exp(b_most - b_row), 0)
+    b_sum = tl.sum(b_sum * exp(b_most - b_row), 0)
     at = tl.load(targets + i) - first
     own = (at >= 0) & (at < words)
     tl.store(most + i, tl.where(b_row == LOWEST, -float("inf"), b_row))
@@ -159,7 +159,7 @@ def part_kernel(
 def online(b_most, b_sum, b_s):
     """Each lane's maximum and sum, once its scores of another tile have come."""
     b_new = tl.maximum(b_most, tl.max(b_s, 1))
-    b_sum = b_sum * tl.exp(b_most - b_new) + tl.sum(tl.exp(b_s - b_new[:, None]), 1)
+    b_sum = b_sum * exp(b_most - b_new) + tl.sum(exp(b_s - b_new[:, None]), 1)
     return b_new, b_sum
 
 
@@ -173,7 +173,7 @@ def gradient_kernel(
     o_n = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     at = tl.load(targets + i) - first
     b_lse, b_slope = tl.load(lse + i), tl.load(slope + (i if EACH else 0)).to(tl.float32)
-    b_odds = tl.exp(load_part(scores, i, o_n, o_n < words) - b_lse)
+    b_odds = exp(load_part(scores, i, o_n, o_n < words) - b_lse)
     b_gradient = b_slope * tl.where(o_n == at, b_odds - 1.0, b_odds)
     store_part(gradient, i, o_n, o_n < N, tl.where(o_n < words, b_gradient, 0.0))
 

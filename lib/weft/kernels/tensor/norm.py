@@ -6,10 +6,10 @@ sum, which the residual stream keeps anyway, and two gradients, and writes one, 
 residual share: 4 again. Beside it forward keeps the scale of a row, and LayerNorm its mean, 4
 bytes each.
 
-A program has a whole row in registers, so that nothing is read twice. Backward, it takes row after
-row and sums the weight's gradient in registers; the programs' sums are added up at the end, in
-the same order every time, without atomics. What is wider than WIDEST is taken in pieces, and read
-twice.
+Forward a program has a whole row in registers. Backward it takes row after row, each once from
+memory and again from the cache, and sums the weight's gradient in registers; the programs' sums
+are added up at the end, in the same order every time, without atomics. What is wider than WIDEST
+is taken in pieces, which forward are read again, and backward once more for the weight's gradient.
 """
 
 from dataclasses import replace

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from weft.kernels.code import Pass, launch, recording
-from weft.kernels.tensor.rows import in_rows, kernel_tensors, load_part, store_part, view
+from weft.kernels.tensor.rows import exp, in_rows, kernel_tensors, load_part, store_part, view
 from weft.plan.tensor import check_swiglu
 
 BLOCK = 2**10  # numbers of a program, 8 for each thread: 16 bytes of bf16
@@ -61,7 +61,7 @@ def swiglu_kernel(gate, up, y, F, blocks, BLOCK: tl.constexpr):
     """A block of a row of the product."""
     i, o_f = place(blocks, BLOCK)
     b_gate = load_part(gate, i, o_f, o_f < F)
-    b_y = b_gate * tl.sigmoid(b_gate) * load_part(up, i, o_f, o_f < F)
+    b_y = b_gate * sigmoid(b_gate) * load_part(up, i, o_f, o_f < F)
     store_part(y, i, o_f, o_f < F, b_y)
 
 
@@ -70,10 +70,16 @@ def gradient_kernel(gate, up, dy, dgate, dup, F, blocks, BLOCK: tl.constexpr):
     """A block of a row of both gradients."""
     i, o_f = place(blocks, BLOCK)
     b_gate, b_dy = load_part(gate, i, o_f, o_f < F), load_part(dy, i, o_f, o_f < F)
-    b_up, b_s = load_part(up, i, o_f, o_f < F), tl.sigmoid(b_gate)
+    b_up, b_s = load_part(up, i, o_f, o_f < F), sigmoid(b_gate)
     store_part(dup, i, o_f, o_f < F, b_dy * b_gate * b_s)
     b_dgate = b_dy * b_up * b_s * (1.0 + b_gate * (1.0 - b_s))
     store_part(dgate, i, o_f, o_f < F, b_dgate)
+
+
+@triton.jit
+def sigmoid(b_x):
+    """1 / (1 + exp(-x)), which is 0 or 1 where the power is infinite or 0."""
+    return 1.0 / (1.0 + exp(-b_x))
 
 
 @triton.jit

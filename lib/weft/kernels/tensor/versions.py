@@ -15,7 +15,7 @@ from torch import Tensor
 from weft.kernels.code import launch
 from weft.kernels.tensor.cross_entropy import scores_gradient, vocabulary_part
 from weft.kernels.tensor.norm import rms_norm
-from weft.kernels.tensor.rows import in_rows, kernel_tensors, load_part, view
+from weft.kernels.tensor.rows import exp, in_rows, kernel_tensors, load_part, view
 from weft.kernels.tensor.swiglu import swiglu
 from weft.plan.tensor import VocabularyPart, check_norm, check_part, check_swiglu
 
@@ -101,7 +101,7 @@ def sums_kernel(scores, most, sums, words, PIECE: tl.constexpr):
     b_most, b_sum = tl.load(most + i), tl.zeros([PIECE], tl.float32)
     for start in range(0, words, PIECE):
         o_n = start + tl.arange(0, PIECE)
-        b_odds = tl.exp(load_part(scores, i, o_n, o_n < words) - b_most)
+        b_odds = exp(load_part(scores, i, o_n, o_n < words) - b_most)
         b_sum += tl.where(o_n < words, b_odds, 0.0)
     tl.store(sums + i, tl.sum(b_sum, 0))
 
