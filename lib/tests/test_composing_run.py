@@ -129,12 +129,12 @@ ON_8 = {
     "tokens": [
         (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, sequence_parallel=True, microbatch=3),
          {"max_norm": 0.5}),
-        (Layout(t=4, d=2, zero=3, sequence_parallel=True, recompute="full", microbatch=3), {}),
+        (Layout(t=4, d=2, zero=3, sequence_parallel=True, microbatch=6), {}),
         (Layout(p=2, t=2, d=2, schedule="zb_v", zero=3, recompute="full", microbatch=3), {}),
         (Layout(p=2, t=2, v=2, sequence_parallel=True, recompute="selective", microbatch=6), {}),
         (Layout(p=2, d=2, c=2, schedule="zb_h1", zero=1, microbatch=3), {"max_norm": 0.5, "T": 7}),
         (Layout(p=2, t=2, c=2, sequence_parallel=True, recompute="full", zero=2, microbatch=6), {}),
-        (Layout(c=4, d=2, zero=3, recompute="selective", microbatch=3), {"T": 11}),
+        (Layout(c=4, d=2, zero=3, recompute="selective", microbatch=6), {"T": 11}),
     ],
     "experts": [
         (Layout(p=2, d=4, e=2, schedule="zb_h1", zero=1, microbatch=3), {"max_norm": 0.5} | EXPERTS),
