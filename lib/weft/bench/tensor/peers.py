@@ -6,7 +6,7 @@ the same weights and batch in the same run and take turns; losses have to be equ
 counted for one step of each, on average over the ranks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import partial
 from typing import NamedTuple
@@ -93,12 +93,13 @@ def _measured(world: World, sizes: TensorStep) -> tuple[dict[Key, list], dict[Ke
     torch.manual_seed(0)
     (whole,) = stages(sizes.config, 1)
     batch = torch.randint(sizes.vocab, (2, sizes.B, sizes.T))
+    mesh = dist.DeviceMesh.from_group(world.group(), world.device.type, mesh_dim_names=("tp",))
     calls: dict[Key, Callable[[], Tensor]] = {}
     for way, (along, overlap) in WAYS.items():
         ours = parallelize(whole, world, along, overlap)
         calls[way, OURS] = partial(_step, ours, *batch, partial(cross_entropy, world=world))
         if not overlap:
-            calls[way, TORCH] = partial(_torchs, _cut(whole, world, along), *batch)
+            calls[way, TORCH] = partial(_torchs, cut_by_torch(whole, mesh, along), *batch)
     sent, wanted = {}, None
     for key, call in calls.items():
         with traffic() as wire:
@@ -172,40 +173,47 @@ class PlainBlock(nn.Module):
         return x + self.mlp(self.norm_mlp(x))
 
 
-class PlainDecoder(nn.Module):
-    """The whole decoder of such blocks."""
+class PlainStage(nn.Module):
+    """A decoder of such blocks, or a stage of one, with an embedding, a head, both or neither."""
 
-    def __init__(self, embedding: Embedding, blocks: list[Block], head: Head):
+    def __init__(self, parts: Iterable[nn.Module]):
         super().__init__()
-        self.tokens, self.positions = deepcopy(embedding.tokens), deepcopy(embedding.positions)
-        self.blocks = nn.ModuleList(map(PlainBlock, blocks))
-        self.norm, self.head = deepcopy(head.norm), _linear(head.tokens.weight)
+        self.tokens = self.norm = None
+        self.blocks = nn.ModuleList()
+        for part in parts:
+            if isinstance(part, Embedding):
+                self.tokens, self.positions = deepcopy(part.tokens), deepcopy(part.positions)
+            elif isinstance(part, Head):
+                self.norm, self.head = deepcopy(part.norm), _linear(part.tokens.weight)
+            else:
+                self.blocks.append(PlainBlock(part))
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
-        x = self.tokens(tokens) + self.positions(places)
+    def forward(self, x: Tensor) -> Tensor:
+        if self.tokens:
+            places = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
+            x = self.tokens(x) + self.positions(places)
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x))
+        return self.head(self.norm(x)) if self.norm else x
 
 
-def _cut(whole: nn.Sequential, world: World, along: bool) -> nn.Module:
+def cut_by_torch(stage: nn.Sequential, mesh: dist.DeviceMesh, along: bool) -> PlainStage:
     """The same weights in torch's decoder, over the ranks of a mesh."""
-    embedding, *blocks, head = whole
-    model = PlainDecoder(embedding, blocks, head)
-    mesh = dist.DeviceMesh.from_group(world.group(), world.device.type, mesh_dim_names=("tp",))
+    model = PlainStage(stage)
     stream = Shard(1) if along else Replicate()
     taken = PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate())
-    plan = {
-        "tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=stream),
-        "head": ColwiseParallel(
+    plan = {}
+    if model.tokens:
+        plan["tokens"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
+        if along:
+            plan["positions"] = plan["tokens"]
+    if model.norm:
+        plan["head"] = ColwiseParallel(
             input_layouts=stream, output_layouts=Shard(-1), use_local_output=False
-        ),
-    }
-    if along:
-        plan |= {"positions": RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)}
-        plan |= {"norm": SequenceParallel()}
-    for i in range(len(blocks)):
+        )
+        if along:
+            plan["norm"] = SequenceParallel()
+    for i in range(len(model.blocks)):
         at = f"blocks.{i}."
         plan |= {f"{at}attention": taken, f"{at}mlp": taken}
         plan |= {f"{at}attention.{name}": ColwiseParallel() for name in "qkv"}

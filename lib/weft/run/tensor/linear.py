@@ -20,6 +20,7 @@ class CutLinear(nn.Module):
     What is cut are `blocks` matrices of the same size side by side, as q, k and v are, each into
     units of `unit` columns, as heads are. Rank r gets tensor_split's r-th part of the units of each
     block; one cut of all columns would have the right shape, and give one rank q and another v.
+    Without `checks` whoever has made the layer sees to it that ranks agree.
 
     `defer` is who takes over the weight's gradient, if anybody does: weft.run.pipeline's schedules
     with a W of their own set it.
@@ -35,13 +36,15 @@ class CutLinear(nn.Module):
         overlap: bool = False,
         blocks: int = 1,
         unit: int = 1,
+        checks: bool = True,
     ):
         super().__init__()
         self.ranks = TensorRanks(world, sequence_parallel, overlap)
-        self.checks = True  # False where the stage around it has checked what comes
+        self.checks = checks
         self.defer: Callable[[], Take] | None = None
         how = {"sequence_parallel": bool(sequence_parallel), "overlap": bool(overlap)}
-        agreed(self.ranks.group, lambda: (None, how | self._form(linear, blocks, unit)))
+        if checks:
+            agreed(self.ranks.group, lambda: (None, how | self._form(linear, blocks, unit)))
         self.total = linear.weight.shape[self.dim]
         columns = torch.arange(self.total).view(blocks, -1, unit)
         self.columns = [part.flatten() for part in columns.tensor_split(self.ranks.n, 1)]

@@ -26,7 +26,6 @@ from weft.run.tensor.exchange import TensorRanks
 from weft.run.tensor.functions import AllTokens, LastRowMatmul, OwnTokens, SummedWeights
 from weft.run.tensor.linear import (
     ColumnLinear,
-    CutLinear,
     RowLinear,
     check_time,
     fingerprint,
@@ -128,22 +127,19 @@ class TensorBlock(nn.Module):
         self.ranks, self.first, self.last = ranks, first, last
         self.attention = block.attention
         self.norm_attention = TokensNorm(block.norm_attention, ranks)
-        self.qkv = ColumnLinear(block.qkv, *how, blocks=3, unit=K)
-        self.out = RowLinear(block.out, *how, unit=K)
+        self.qkv = ColumnLinear(block.qkv, *how, blocks=3, unit=K, checks=False)
+        self.out = RowLinear(block.out, *how, unit=K, checks=False)
         self.norm_mlp = TokensNorm(block.norm_mlp, ranks)
         self.heads = self.out.weight.shape[1] // K
         self.own_mlp = None
         if type(block) is Block:
-            self.up = ColumnLinear(block.up, *how)
-            self.down = RowLinear(block.down, *how)
+            self.up = ColumnLinear(block.up, *how, checks=False)
+            self.down = RowLinear(block.down, *how, checks=False)
         else:
             self.own_mlp = block.mlp
             for name, child in block.named_children():
                 if name not in self._modules:
                     self.add_module(name, child)
-        for layer in self.children():
-            if isinstance(layer, CutLinear):
-                layer.checks = False
 
     def forward(self, x: Tensor) -> Tensor:
         width = len(self.norm_mlp.weight)
@@ -186,8 +182,8 @@ class VocabularyHead(nn.Module):
             ranks = TensorRanks(world, checks=ranks.checks)
         self.ranks = ranks
         self.norm = TokensNorm(head.norm, ranks)
-        self.tokens = ColumnLinear(head.tokens, world, ranks.sequence_parallel, ranks.overlap)
-        self.tokens.checks = False
+        how = world, ranks.sequence_parallel, ranks.overlap
+        self.tokens = ColumnLinear(head.tokens, *how, checks=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.first:
