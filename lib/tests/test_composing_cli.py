@@ -101,7 +101,8 @@ def test_a_line_is_judged(capsys, tmp_path):
     assert f"MFU {100 * costs.mfu:.1f} %" in shown and "ignored: 1 argument that" in shown
     numbers = json.loads((tmp_path / "a.json").read_text())
     assert numbers["seconds"] == costs.seconds
-    path_of = improved(SHAPE, Layout(p=4, t=4), 64, POD)
+    path_of = improved(SHAPE, Layout(p=4, t=4), 64, POD, system="megatron")
+    assert all(to_megatron(SHAPE, at, 64) for _, at, _ in path_of)
     assert [step["seconds"] for step in numbers["path"]] == [after.seconds for *_, after in path_of]
 
 
