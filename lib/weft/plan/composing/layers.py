@@ -249,7 +249,11 @@ def _tensor(
 
 
 def _context(kind: ModelShape, layout: Layout, cluster: Cluster, attention: Passes) -> Passes:
-    """What is not hidden of a ring of keys and values: a block travels while one is computed."""
+    """What a ring of keys and values adds: what is not hidden of its hops, and sums of its parts.
+
+    A block travels while one is computed. Each block's output is added to what there is of it,
+    and so is the queries' gradient: read, read and written in fp32.
+    """
     c = layout.c
     if c == 1:
         return NONE
@@ -260,9 +264,11 @@ def _context(kind: ModelShape, layout: Layout, cluster: Cluster, attention: Pass
     block = 2 * layout.microbatch * kind.seq // c * width
     hop = link.latency + block * SIZE / link.bandwidth
     back = link.latency + block * (SIZE + SUM) / link.bandwidth
+    rows = layout.microbatch * kind.seq // c * max(1, kind.heads // layout.t) * kind.score_width
+    added = 3 * rows * SUM / memory_rate(cluster.chip)
     return Passes(
-        (c - 1) * max(0.0, hop - attention.forward / c),
-        (c - 1) * max(0.0, back - attention.inputs / c),
+        (c - 1) * (added + max(0.0, hop - attention.forward / c)),
+        (c - 1) * (added + max(0.0, back - attention.inputs / c)),
     )
 
 

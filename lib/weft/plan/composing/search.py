@@ -185,7 +185,7 @@ def _best(
             break
         for zero in _given("zero", list(STAGES), fixed):
             one = replace(layout, zero=zero)
-            held = memory(shape, one, layout.microbatches(batch), cluster.runs.attention)
+            held = memory(shape, one, layout.microbatches(batch), cluster.runs.attention, dtype)
             if sum(held.values()) > cluster.chip.memory:
                 continue
             cost = estimate(shape, one, batch, cluster, dtype)
