@@ -97,7 +97,9 @@
     });
     form.querySelector("input[type=file]").addEventListener("change", async (event) => {
       const [file] = event.target.files;
-      if (file) text.value = await file.text();
+      if (!file) return;
+      text.value = await file.text();
+      instead();
     });
     answer.addEventListener("click", (event) => {
       const button = event.target.closest("button");
@@ -108,6 +110,9 @@
         ask([...before.filter(([name]) => name !== "row"), row]);
       }
     });
+    const instead = () => (form.elements.model.disabled = text.value.trim() !== "");
+    text.addEventListener("input", instead);
+    instead(); // a browser that comes back to the page may have kept the text
     form.hidden = false;
   }
 

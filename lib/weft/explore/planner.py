@@ -53,7 +53,6 @@ class Field(NamedTuple):
 
 FIELDS = (
     Field("model", "Model", "menu", "llama2-70b", tuple((name, name) for name in SHAPES)),
-    Field("config", "or paste a config.json of Hugging Face", "text", ""),
     Field("chip", "Chip", "menu", "h100", tuple((name, name) for name in USUAL)),
     Field("devices", "Devices", "number", 64),
     Field("node", "Devices in a node", "number", 8),
@@ -62,6 +61,7 @@ FIELDS = (
     Field("seq", "Tokens in each", "number", None, hint="the model's"),
     Field("system", "Trained with", "menu", "megatron",
           tuple((name, NAMES[name]) for name in (*SYSTEMS, "any"))),
+    Field("config", "A model of your own: paste its config.json", "text", ""),
 )  # fmt: skip
 Found = list[tuple[Layout, Estimate]]
 _kept: dict[tuple, Found] = {}  # answers to the last questions: to look at another row is none
@@ -175,8 +175,8 @@ def _table(found: Found, row: int) -> str:
         if any(getattr(layout, name) > 1 for layout, _ in found)
     ]
     odd = any(layout.schedule not in ("one_f_one_b", "interleaved") for layout, _ in found)
-    heads = ["", *axes, "b", *(["schedule"] if odd else []), "ZeRO", "SP",
-             "recompute", "step", "MFU", "memory", "waiting", "messages"]  # fmt: skip
+    heads = ["", "step", "MFU", "memory", *axes, "b", *(["schedule"] if odd else []), "ZeRO", "SP",
+             "recompute", "waiting", "messages"]  # fmt: skip
     lines = []
     for i, (layout, costs) in enumerate(found, 1):
         pressed = "true" if i == row else "false"
@@ -184,10 +184,10 @@ def _table(found: Found, row: int) -> str:
             f"<button type='button' data-row='{i}' aria-pressed='{pressed}' "
             f"aria-label='config of layout {i}'>{i}</button>"
         )
-        cells = [*(str(getattr(layout, name)) for name in axes), f"{layout.microbatch}"]
+        cells = [quantity(costs.seconds, "s"), percent(costs.mfu), f"{costs.memory / 1e9:.0f} GB"]
+        cells += [*(str(getattr(layout, name)) for name in axes), f"{layout.microbatch}"]
         cells += [escape(layout.schedule)] if odd else []
         cells += [f"{layout.zero}", "yes" if layout.sequence_parallel else "no", layout.recompute]
-        cells += [quantity(costs.seconds, "s"), percent(costs.mfu), f"{costs.memory / 1e9:.0f} GB"]
         cells += [percent(waiting(costs)), percent(unhidden(costs))]
         cells = [button, *(cell.replace(" ", NO_BREAK) for cell in cells)]
         mark = " class='planner-chosen'" if i == row else ""

@@ -12,11 +12,7 @@ from weft.plan.composing.published import TESTS, Compared, compared, errors
 from weft.plan.composing.ranks import axes, coordinates, groups
 from weft.plan.composing.search import search
 from weft.plan.composing.systems import SYSTEMS, search_for, text_for
-from weft.plan.composing.torchtitan import (
-    from_torchtitan,
-    to_torchtitan,
-    to_torchtitan_function,
-)
+from weft.plan.composing.torchtitan import from_torchtitan, to_torchtitan, to_torchtitan_function
 from weft.plan.composing.usual import USUAL, cluster_of
 
 __all__ = [
