@@ -10,7 +10,7 @@ from weft.draw import composing as draw
 from weft.draw.composing import atlas, lanes
 from weft.explore import composing as explore
 from weft.plan.composing import Layout, compared, why
-from weft.plan.pipeline import bubble
+from weft.plan.pipeline import overhead
 from weft.plan.processes import groups, nodes
 
 PICTURES = {
@@ -73,7 +73,7 @@ def test_a_batch_is_dealt_out_whole_and_its_bubble_is_the_plans(d, microbatch, p
              for found in re.findall(r"sequences (\d+) to (\d+)", tip)]  # fmt: skip
     assert sorted(i for a, b in dealt for i in range(a, b + 1)) == list(range(64))
     m = len(dealt) // d
-    assert any(f"{bubble.overhead(p, m):.0%} of the work" in word for word in words(root))
+    assert any(f"{overhead(p, m):.0%} of the work" in word for word in words(root))
     box = explore.dealt(d=d, microbatch=microbatch, p=p)
     assert f"m = {m}:" in box
 

@@ -60,9 +60,9 @@ def alone(config, optimizer, max_norm, T, steps=2):
     return losses, norms, model.state_dict()
 
 
-def trained(world, layout, optimizer="sgd", max_norm=None, T=8, config=SMALL):
-    """How far off is what a layout gives, of losses, norms and weights, from one process."""
-    wanted, norms, weights = alone(config, optimizer, max_norm, T)
+def trained(world, layout, whole, optimizer="sgd", max_norm=None, T=8, config=SMALL):
+    """How far off is what a layout gives, of losses, norms and weights, from the whole's."""
+    wanted, norms, weights = whole
     how = OPTIMIZERS[optimizer], world, 3, torch.float64, max_norm
     trainer = Trainer(config, layout, *how)
     worst = []
@@ -79,70 +79,94 @@ def trained(world, layout, optimizer="sgd", max_norm=None, T=8, config=SMALL):
 def all_trained(world, cases):
     """Each case on as many ranks as it takes, several times at once where there are more."""
     found = []
-    for layout, how in cases:
+    for layout, how, whole in cases:
         copies = world.size // layout.devices
         mine = world.grid(copy=copies, rank=layout.devices).axis("rank")
-        found.append(trained(mine, layout, **how))
+        found.append(trained(mine, layout, whole, **how))
     return found
 
 
-def holds(cases, n):
-    """All cases in one launch, each of which costs seconds."""
-    for found in launch(all_trained, n, cases, backend="gloo"):
+def with_wholes(cases):
+    """Each case with what one process gives."""
+    defaults = {"config": SMALL, "optimizer": "sgd", "max_norm": None, "T": 8}
+    return [(layout, how, alone(**defaults | how)) for layout, how in cases]
+
+
+def all_done(world, jobs):
+    """Jobs one after the other: a launch costs seconds."""
+    return {name: job(world, *given) for name, (job, *given) in jobs.items()}
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """What all jobs on eight ranks found, by rank, and the folder of their checkpoints."""
+    folder = tmp_path_factory.mktemp("relays")
+    wholes = [alone(config, "adam", None, 8, len(layouts)) for config, layouts in RELAYS]
+    jobs = {name: (all_trained, with_wholes(cases)) for name, cases in ON_8.items()}
+    jobs |= {"bytes": (count_bytes,), "relays": (relayed, str(folder), wholes)}
+    return launch(all_done, 8, jobs, backend="gloo", timeout=300), folder
+
+
+def holds(cases, ranks):
+    """Whether all cases have come out right on all ranks."""
+    for found in ranks:
         for (layout, how), wrong in zip(cases, found, strict=True):
             assert wrong < TOLERANCE, (str(layout), how)
 
 
-ON_8 = [
-    (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1), {"max_norm": 0.5}),
-    (Layout(p=2, t=2, d=2, schedule="zb_v", zero=2), {"optimizer": "adam"}),
-    (Layout(p=2, t=2, d=2, v=2, zero=3, microbatch=3), {"max_norm": 0.5}),
-    (Layout(p=2, t=2, d=2, schedule="dualpipe_v", zero=3), {"max_norm": 0.5}),
-    (Layout(p=4, d=2, schedule="zb_h2"), {"max_norm": 0.1, "T": 5}),
-    (Layout(t=4, d=2, zero=1, microbatch=3), {"optimizer": "adam", "max_norm": 0.5}),
-    (Layout(t=2, d=4, zero=2, microbatch=1), {}),
-    (Layout(p=2, d=2, schedule="gpipe", microbatch=2, zero=1), {"max_norm": 0.5}),
-    (Layout(), {"max_norm": 0.5}),
-]
+EXPERTS = {"config": SWITCH}
+ON_8 = {
+    "p t d": [
+        (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, microbatch=3), {"max_norm": 0.5}),
+        (Layout(p=2, t=2, d=2, schedule="zb_v", zero=2, microbatch=2), {"optimizer": "adam"}),
+        (Layout(p=2, t=2, d=2, v=2, zero=3, microbatch=3), {"max_norm": 0.5}),
+        (Layout(p=2, d=2, schedule="dualpipe_v", zero=3), {"max_norm": 0.5, "T": 5}),
+        (Layout(p=4, d=2, schedule="zb_h2", microbatch=3), {"max_norm": 0.1, "T": 5}),
+        (Layout(t=4, d=2, zero=1, microbatch=3), {"optimizer": "adam", "max_norm": 0.5}),
+        (Layout(p=2, d=2, schedule="gpipe", microbatch=3, zero=1), {"max_norm": 0.5}),
+        (Layout(microbatch=12), {"max_norm": 0.5}),
+    ],
+    "tokens": [
+        (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, sequence_parallel=True, microbatch=3),
+         {"max_norm": 0.5}),
+        (Layout(t=4, d=2, zero=3, sequence_parallel=True, recompute="full", microbatch=3), {}),
+        (Layout(p=2, t=2, d=2, schedule="zb_v", zero=3, recompute="full", microbatch=3), {}),
+        (Layout(p=2, t=2, v=2, sequence_parallel=True, recompute="selective", microbatch=6), {}),
+        (Layout(p=2, d=2, c=2, schedule="zb_h1", zero=1, microbatch=3), {"max_norm": 0.5, "T": 7}),
+        (Layout(p=2, t=2, c=2, sequence_parallel=True, recompute="full", zero=2, microbatch=6), {}),
+        (Layout(c=4, d=2, zero=3, recompute="selective", microbatch=3), {"T": 11}),
+    ],
+    "experts": [
+        (Layout(p=2, d=4, e=2, schedule="zb_h1", zero=1, microbatch=3), {"max_norm": 0.5} | EXPERTS),
+        (Layout(d=4, c=2, e=4, zero=3, microbatch=3), {"max_norm": 0.5} | EXPERTS),
+        (Layout(p=2, t=2, d=2, e=2, zero=2, microbatch=3, sequence_parallel=True), EXPERTS),
+        (Layout(t=2, d=2, microbatch=6, recompute="full"), {"max_norm": 0.5} | EXPERTS),
+        (Layout(t=2, d=2, c=2, e=4, sequence_parallel=True, microbatch=6), EXPERTS),
+    ],
+}  # fmt: skip
 ON_6 = [
-    (Layout(p=2, t=3, schedule="zb_h2", microbatch=2), {"optimizer": "adam", "max_norm": 0.1}),
+    (Layout(p=2, t=3, schedule="zb_h2", microbatch=4), {"optimizer": "adam", "max_norm": 0.1}),
     (Layout(t=2, d=3, zero=3, microbatch=2), {"max_norm": 0.1}),
-    (Layout(p=3, d=2, schedule="zb_h1", zero=2), {"max_norm": 0.5}),
+    (Layout(p=3, d=2, schedule="zb_h1", zero=2, microbatch=2), {"max_norm": 0.5}),
     (Layout(p=3, t=2, zero=3, microbatch=4), {"T": 5}),
 ]
 
 
-@pytest.mark.parametrize("n, cases", [(8, ON_8), (6, ON_6)])
-def test_pipeline_tensor_and_data_ranks_give_what_one_process_gives(n, cases):
-    holds(cases, n)
+@pytest.mark.parametrize("name", ON_8)
+def test_eight_ranks_give_what_one_process_gives(name, eight):
+    holds(ON_8[name], [found[name] for found in eight[0]])
 
 
-MORE_ON_8 = [
-    (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, sequence_parallel=True), {"max_norm": 0.5}),
-    (Layout(t=4, d=2, zero=3, sequence_parallel=True, recompute="full", microbatch=3), {}),
-    (Layout(p=2, t=2, d=2, schedule="zb_v", zero=3, recompute="full"), {"max_norm": 0.5}),
-    (Layout(p=2, t=2, v=2, sequence_parallel=True, recompute="selective", microbatch=3), {}),
-    (Layout(p=2, d=2, c=2, schedule="zb_h1", zero=1), {"max_norm": 0.5, "T": 7}),
-    (Layout(p=2, t=2, c=2, sequence_parallel=True, recompute="full", zero=2, microbatch=6), {}),
-    (Layout(c=4, d=2, zero=3, recompute="selective", microbatch=3), {"T": 11}),
-]
+def test_six_ranks_give_what_one_process_gives():
+    holds(ON_6, launch(all_trained, 6, with_wholes(ON_6), backend="gloo"))
 
 
-def test_tokens_and_sequences_over_ranks_and_recomputing_change_no_number():
-    holds(MORE_ON_8, 8)
-
-
-WITH_EXPERTS = [
-    (Layout(p=2, d=4, e=2, schedule="zb_h1", zero=1), {"max_norm": 0.5}),
-    (Layout(d=4, c=2, e=4, zero=3, microbatch=3), {"max_norm": 0.5}),
-    (Layout(p=2, t=2, d=2, e=2, zero=2, microbatch=3, sequence_parallel=True), {"T": 6}),
-    (Layout(t=2, d=2, microbatch=6, recompute="full"), {"max_norm": 0.5, "T": 6}),
-    (Layout(d=2, c=2, t=2, e=4, sequence_parallel=True, microbatch=6), {"max_norm": 0.5}),
-]
-
-
-def test_experts_over_data_ranks_are_those_of_one_process():
-    holds([(layout, how | {"config": SWITCH}) for layout, how in WITH_EXPERTS], 8)
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """What some jobs on four ranks found, by rank."""
+    folder = str(tmp_path_factory.mktemp("folders"))
+    jobs = {"deferred": (deferred,), "unloadable": (unloadable, folder), "wrong": (told,)}
+    return launch(all_done, 4, jobs, backend="gloo", timeout=300)
 
 
 def deferred(world):
@@ -163,8 +187,8 @@ def deferred(world):
     return found
 
 
-def test_a_zero_bubble_schedule_defers_the_gradients_of_cut_matrices():
-    assert launch(deferred, 2, backend="gloo") == [[([True] * 4, True)] * 2] * 2
+def test_a_zero_bubble_schedule_defers_the_gradients_of_cut_matrices(four):
+    assert [found["deferred"] for found in four] == [[([True] * 4, True)] * 2] * 4
 
 
 # --- what is sent ---------------------------------------------------------------------------------
@@ -196,8 +220,8 @@ def count_bytes(world):
     return found
 
 
-def test_what_is_sent_is_what_the_plans_of_the_parts_say():
-    ranks = launch(count_bytes, 8, backend="gloo")
+def test_what_is_sent_is_what_the_plans_of_the_parts_say(eight):
+    ranks = [found["bytes"] for found in eight[0]]
     shape = ModelShape(4, EVEN.width, EVEN.heads, EVEN.vocab, EVEN.seq, hidden=EVEN.hidden)
     for i, layout in enumerate(COUNTED):
         found = [by_rank[i] for by_rank in ranks]
@@ -230,11 +254,11 @@ RELAYS = [  # one step under each layout, which goes on from the one before
 ]  # fmt: skip
 
 
-def relayed(world, folder):
+def relayed(world, folder, wholes):
     """How far the last step of each relay is from that of one process without a break."""
     found = []
     for i, (config, layouts) in enumerate(RELAYS):
-        losses, _, weights = alone(config, "adam", None, 8, steps=len(layouts))
+        losses, _, weights = wholes[i]
         for step, layout in enumerate(layouts):
             seed = 3 if step == 0 else 7
             trainer = Trainer(config, layout, OPTIMIZERS["adam"], world, seed, torch.float64)
@@ -248,9 +272,10 @@ def relayed(world, folder):
     return max(found)
 
 
-def test_a_checkpoint_goes_on_under_another_layout(tmp_path):
-    assert max(launch(relayed, 8, str(tmp_path), backend="gloo")) < TOLERANCE
-    (place,) = (tmp_path / "0").glob("step-*")
+def test_a_checkpoint_goes_on_under_another_layout(eight):
+    ranks, folder = eight
+    assert max(found["relays"] for found in ranks) < TOLERANCE
+    (place,) = (folder / "0").glob("step-*")
     assert place.name == "step-00000003"
     assert sorted(x.name for x in place.glob("*.bin")) == [f"rank-{r:04d}.bin" for r in range(8)]
 
@@ -290,7 +315,8 @@ def unloadable(world, folder):
             other.load(f"{folder}/fine")
         told[name] = str(error.value)
     trainer.save(f"{folder}/notes")
-    same = all(x.equal(before[name]) for name, x in trainer.state_dict().items())
+    same = Path(f"{folder}/notes/mine.txt").read_text() == "mine"
+    same &= all(x.equal(before[name]) for name, x in trainer.state_dict().items())
     return told, same
 
 
@@ -305,12 +331,12 @@ UNLOADABLE = {
 }
 
 
-def test_what_cannot_be_loaded_is_named_on_all_ranks_and_nothing_else_is_touched(tmp_path):
-    for told, same in launch(unloadable, 4, str(tmp_path), backend="gloo"):
+def test_what_cannot_be_loaded_is_named_on_all_ranks_and_nothing_else_is_touched(four):
+    for found in four:
+        told, same = found["unloadable"]
         assert same
         for name, pattern in UNLOADABLE.items():
             assert re.search(pattern, told[name]), (name, told[name])
-    assert (tmp_path / "notes/mine.txt").read_text() == "mine"
 
 
 # --- bad input ------------------------------------------------------------------------------------
@@ -392,8 +418,8 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_is_named_on_all_ranks_and_nothing_hangs():
-    for found in launch(told, 4, backend="gloo"):
+def test_what_is_wrong_is_named_on_all_ranks_and_nothing_hangs(four):
+    for found in (rank["wrong"] for rank in four):
         assert found.keys() == WRONG.keys()
         for name, pattern in WRONG.items():
             assert re.search(pattern, found[name], re.DOTALL), (name, found[name])

@@ -17,6 +17,7 @@ TRAINERS = {  # `weft run TOPIC` -> the module whose main it calls, and what it 
     "ring": ("weft.run.train.ring", "with sequences over ranks: ring attention and its like"),
     "experts": ("weft.run.train.experts", "with experts over ranks, their balance shown"),
     "tensor": ("weft.run.train.tensor", "with every matrix over ranks, and tokens between them"),
+    "composing": ("weft.run.train.composing", "under a layout: several of these at once"),
 }
 EXAMPLES = """\
 examples:
@@ -26,7 +27,8 @@ examples:
   weft run linear --rule delta                     each process has a part of every sequence
   weft run ring --n 4 --seq 256                    and attention is softmax's
   weft run experts --e 4 --balance 0               each has experts; routers may collapse
-  weft run tensor --t 4 --sequence-parallel        each has a quarter of every matrix"""
+  weft run tensor --t 4 --sequence-parallel        each has a quarter of every matrix
+  weft run composing --p 2 --t 2 --d 2             each of eight has a part of all of it"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Call the main of a topic's training; the pipeline's gets what draws its last step."""
+    """Call the main of a topic's training; with a pipeline, it gets what draws its last step."""
     from importlib import import_module
 
     from weft.terminal import working
@@ -55,7 +57,7 @@ def main(options: argparse.Namespace) -> int:
     alone = os.environ.get("RANK", "0") == "0"  # torchrun's other ranks say nothing
     with at_once(), working("loading torch") if alone else nullcontext():
         trainer = import_module(module)
-    if options.topic == "pipeline":
+    if options.topic in ("pipeline", "composing"):
         from weft.draw.pipeline import text
 
         return trainer.main(options.rest, picture=text)

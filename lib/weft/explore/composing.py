@@ -4,7 +4,7 @@ from weft.draw.composing import BATCH, atlas_svg, best, dealt_svg, steps_svg, wo
 from weft.draw.composing.steps import BATCH as STEP
 from weft.draw.composing.steps import DEVICES
 from weft.explore.box import explored
-from weft.plan.pipeline import bubble
+from weft.plan.pipeline import fraction, overhead
 from weft.plan.units import percent
 
 
@@ -15,8 +15,8 @@ def dealt(d: int = 4, microbatch: int = 1, p: int = 8) -> tuple[str, str]:
     m = BATCH // (d * microbatch)
     slots, one = microbatch * (m + p - 1), BATCH + p - 1  # one pipeline, microbatches of one
     summary = (
-        f"m = {m}: idle over ideal time {percent(bubble.overhead(p, m))}, over all time "
-        f"{percent(bubble.fraction(p, m))}. {d * p} GPUs are {one / slots:.1f} times as fast as "
+        f"m = {m}: idle over ideal time {percent(overhead(p, m))}, over all time "
+        f"{percent(fraction(p, m))}. {d * p} GPUs are {one / slots:.1f} times as fast as "
         f"the {p} of one pipeline."
     )
     return picture, summary

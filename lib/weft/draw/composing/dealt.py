@@ -3,7 +3,7 @@
 from weft.draw import figure as svg
 from weft.draw.figure import OUTLINE, Figure, Scale, dashed
 from weft.plan.arguments import sizes
-from weft.plan.pipeline import bubble
+from weft.plan.pipeline import overhead
 
 WIDE, TOP, ROW, MOST = 350, 40, 15, 128
 BATCH = 64
@@ -22,7 +22,7 @@ def dealt_svg(batch: int = BATCH, d: int = 4, microbatch: int = 1, p: int = 8) -
             f"batch is {batch}, must be a multiple of d * microbatch = {d * microbatch}"
         )
     m = batch // (d * microbatch)
-    idle = bubble.overhead(p, m)
+    idle = overhead(p, m)
     figure = Figure.small(
         WIDE, TOP + d * ROW + 38, f"{batch} sequences over {d} pipelines of {p} stages",
         _told(batch, d, microbatch, p, m, idle), largest=1.5,

@@ -38,7 +38,8 @@ def check(
             raise ValueError(f"dtype is {dtype!r}, must be one of {', '.join(map(str, DTYPES))}")
         if max_norm is not None and not _is_positive(max_norm):
             raise ValueError(f"max_norm is {max_norm!r}, must be a number above 0, or None")
-        check_fits(config, layout, world.size)
+        check_devices(layout, world.size)
+        check_fits(config, layout)
         told = {"config": repr(config), "layout": repr(layout), "seed": int(seed)}
         return None, told | {"dtype": str(dtype), "max_norm": max_norm}
 
@@ -57,11 +58,29 @@ def check_optimizers(made: Sequence[Optimizer], world: World) -> None:
     agreed(world, mine)
 
 
-def check_fits(config: Config, layout: Layout, ranks: int) -> None:
-    """ValueError unless the decoder can be cut so, for so many ranks."""
+def check_devices(layout: Layout, ranks: int) -> None:
+    """ValueError unless a layout is for so many ranks."""
     if layout.devices != ranks:
         product = f"p * t * d * c = {layout.devices}"
         raise ValueError(f"layout has {product} devices, must have the world's {ranks} ranks")
+
+
+def microbatches(config: Config, layout: Layout, batch: int, seq: int) -> int:
+    """How many a step of `batch` sequences of `seq` tokens has under a layout.
+
+    ValueError where the decoder, the batch or a sequence cannot be cut so.
+    """
+    instance(Config, config=config)
+    instance(Layout, layout=layout)
+    check_fits(config, layout)
+    check_time(whole("seq", seq), layout)
+    m = layout.microbatches(batch)
+    schedule(layout, m)
+    return m
+
+
+def check_fits(config: Config, layout: Layout) -> None:
+    """ValueError unless the decoder can be cut so."""
     stages = layout.p * layout.v
     if config.layers < stages:
         raise ValueError(
@@ -95,9 +114,7 @@ def checked(
         if tokens.shape != targets.shape:
             shapes = f"{list(targets.shape)}, must be {list(tokens.shape)}, as tokens"
             raise ValueError(f"batch has targets of shape {shapes}")
-        B, T = tokens.shape
-        schedule(layout, layout.microbatches(B))
-        check_time(T, layout)
+        microbatches(config, layout, *tokens.shape)
         return None, {"the digest of batch": [_digest(x) for x in batch]}
 
     agreed(world, mine)

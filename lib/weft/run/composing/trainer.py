@@ -25,7 +25,7 @@ from weft.run.composing.checks import check, check_optimizers, checked
 from weft.run.composing.stages import Stage, Tokens, held, schedule
 from weft.run.composing.whole import gathered_over_stages, names, whole_stage
 from weft.run.experts import divided
-from weft.run.pipeline import Pipeline
+from weft.run.pipeline import Clock, Pipeline
 from weft.run.tensor import cuts
 from weft.run.world import World
 from weft.run.zero import DataParallel, Zero
@@ -37,7 +37,8 @@ class Trainer:
     Every rank calls it alike. `optimizer` makes a torch optimizer from parameters, as Zero's does.
     The first weights are those that stages(config, 1) gets from the seed. `max_norm`, if any, is
     how long the gradient of the whole decoder may be; `norm` is how long it was in the last step,
-    `timeline` what this rank's pipeline did when, and `steps` how many there have been.
+    `timeline` what this rank's pipeline did when, by a `clock` of weft.run.pipeline, and `steps`
+    how many there have been.
 
     A rank keeps of its stages what ZeRO's stage leaves it. 0 and 1 average gradients once a step,
     as soon as a stage has those of all microbatches; 2 after each, for it keeps no whole gradient.
@@ -57,10 +58,12 @@ class Trainer:
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
         max_norm: float | None = None,
+        clock: Clock | None = None,
     ):
         check(config, layout, optimizer, world, seed, dtype, max_norm)
         self.config, self.layout, self.world, self.max_norm = config, layout, world, max_norm
         self.axes = lay_out(layout, world)
+        self._clock = clock
         self.norm: float | None = None
         self.steps = 0
         self.timeline: Timeline | None = None
@@ -160,7 +163,8 @@ class Trainer:
                     for zero in by_number[stage].zeros:
                         zero.take()
 
-            self._pipelines[m] = Pipeline(plan, stages, self._tokens.loss, self.axes.p, ready=ready)
+            how = self._tokens.loss, self.axes.p, self._clock
+            self._pipelines[m] = Pipeline(plan, stages, *how, ready=ready)
         return self._pipelines[m]
 
     def _own(self, tokens: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -9,6 +9,7 @@ from weft.plan.linear import DECODER_RULES, METHODS
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.ring import LAYOUTS
 from weft.plan.ring import METHODS as RING_METHODS
+from weft.plan.shape import RECOMPUTE
 from weft.plan.zero import BUCKET
 
 STEPS, BATCH, RATE, SEED = 20, 4, 1e-3, 0
@@ -53,6 +54,14 @@ examples:
   weft run tensor --t 4 --overlap                    which travel while matmuls go on
   weft run tensor --t 3 --heads 4                    what does not divide is cut all the same
   weft run tensor --t 1                              the same training in one process""",
+    "composing": """
+examples:
+  weft run composing --p 2 --t 2 --d 2 --schedule zb_h1 --zero 1       eight processes
+  weft run composing --t 2 --c 2 --d 2 --sequence-parallel             sequences over ranks, too
+  weft run composing --p 2 --d 4 --e 4 --experts 8                     experts over data ranks
+  weft run composing --p 2 --d 2 --checkpoint kept                     keep a checkpoint, and
+  weft run composing --t 4 --zero 3 --checkpoint kept --steps 40       go on under another layout
+  torchrun --nnodes 2 --nproc-per-node 4 ... -m weft run composing --p 2 --t 2 --d 2""",
 }
 
 
@@ -78,7 +87,8 @@ def training_parser(
     parser.error = _refuse  # where it would end the process: a notebook may have called
     add = parser.add_argument
     add("--text", type=Path, metavar="FILE", help="what to learn (the book's chapters)")
-    counted = "in all, those of a checkpoint included" if topic == "zero" else "in all"
+    kept = topic in ("zero", "composing")
+    counted = "in all, those of a checkpoint included" if kept else "in all"
     add("--steps", type=int, default=steps, metavar="N", help=f"{counted} (%(default)s)")
     add("--batch", type=int, default=batch, metavar="B", help=f"sequences per {per} (%(default)s)")
     add("--seq", type=int, default=64, metavar="T", help="bytes in a sequence (%(default)s)")
@@ -193,6 +203,31 @@ def tensor_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def composing_parser() -> argparse.ArgumentParser:
+    """`weft run composing`."""
+    about = "Train a decoder over pipeline, tensor, data, context and expert ranks at once."
+    parser = training_parser("composing", about, per="step", batch=16)
+    add = parser.add_argument
+    add("--p", type=int, default=1, metavar="P", help="ranks of a pipeline (%(default)s)")
+    add("--t", type=int, default=1, metavar="T", help="ranks that share matrices (%(default)s)")
+    add("--d", type=int, default=1, metavar="D", help="copies that share a batch (%(default)s)")
+    add("--c", type=int, default=1, metavar="C", help="ranks that share sequences (%(default)s)")
+    add("--e", type=int, default=1, metavar="E", help="of d * c, that share experts (%(default)s)")
+    add("--v", type=int, default=1, metavar="V", help="stages of each rank (%(default)s)")
+    add("--microbatch", type=int, default=1, metavar="B", help="sequences in one (%(default)s)")
+    add("--schedule", choices=sorted(SCHEDULES), default="one_f_one_b", help="(%(default)s)")
+    add("--zero", type=int, default=0, metavar="S", help="stage over d * c ranks (%(default)s)")
+    add("--sequence-parallel", action="store_true", help="cut norms' tokens over t; T must divide")
+    add("--recompute", choices=RECOMPUTE, default="none", help="in backward (%(default)s)")
+    add("--clip", type=float, metavar="NORM", help="how long the whole gradient may be")
+    add("--experts", type=int, default=0, metavar="N", help="in every 2nd block (none)")
+    add("--k", type=int, default=1, help="of them for a token (%(default)s)")
+    add("--checkpoint", type=Path, metavar="FOLDER", help="go on from there, and keep one at last")
+    add("--clock", choices=CLOCK_NAMES, default="wall", help="that measures (%(default)s)")
+    add("--timeout", type=float, default=3600.0, help="seconds until it is ended (%(default)s)")
+    return parser
+
+
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "pipeline": pipeline_parser,
     "zero": zero_parser,
@@ -201,6 +236,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "ring": ring_parser,
     "experts": experts_parser,
     "tensor": tensor_parser,
+    "composing": composing_parser,
 }
 
 
