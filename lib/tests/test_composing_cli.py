@@ -38,7 +38,8 @@ def ran(capsys, *arguments):
 
 def test_the_ranked_table_is_the_search(capsys, tmp_path):
     shown = ran(capsys, *ASKED, "--rows=4", f"--json={tmp_path / 'a.json'}")
-    found = search(SHAPE, 64, POD, keep=4)
+    found = search_for("any", SHAPE, 64, POD, keep=4)
+    assert found[0] == search(SHAPE, 64, POD, keep=1)[0]
     rows = json.loads((tmp_path / "a.json").read_text())["layouts"]
     assert [row["seconds"] for row in rows] == [costs.seconds for _, costs in found]
     assert [Layout(**{f.name: row[f.name] for f in fields(Layout)}) for row in rows] == [
@@ -71,6 +72,18 @@ def test_a_restricted_search_misses_nothing_that_can_be_said():
             assert costs.seconds >= best[1].seconds
 
 
+def test_context_ranks_that_gain_nothing_are_left_out():
+    found = search_for("any", SHAPE, 64, POD)
+    for layout, costs in found:
+        others = [
+            other.seconds for at, other in found
+            if at.c < layout.c and (at.p, at.t, at.v) == (layout.p, layout.t, layout.v)
+        ]  # fmt: skip
+        assert all(costs.seconds < seconds for seconds in others)
+    twins = [layout for layout, _ in search(SHAPE, 64, POD, keep=30) if layout.c > 1]
+    assert len(twins) > sum(layout.c > 1 for layout, _ in found)
+
+
 def test_what_is_fixed_stays(capsys):
     shown = ran(capsys, *ASKED, "--fixed", "t=2,zero=1", "recompute=full", "--config", "megatron")
     layout = from_megatron(words(shown.partition(":\n\n")[2]))[1]
@@ -88,7 +101,8 @@ def test_a_line_is_judged(capsys, tmp_path):
     assert f"MFU {100 * costs.mfu:.1f} %" in shown and "ignored: 1 argument that" in shown
     numbers = json.loads((tmp_path / "a.json").read_text())
     assert numbers["seconds"] == costs.seconds
-    path_of = improved(SHAPE, Layout(p=4, t=4), 64, POD)
+    path_of = improved(SHAPE, Layout(p=4, t=4), 64, POD, system="megatron")
+    assert all(to_megatron(SHAPE, at, 64) for _, at, _ in path_of)
     assert [step["seconds"] for step in numbers["path"]] == [after.seconds for *_, after in path_of]
 
 

@@ -84,7 +84,7 @@ def test_what_is_written_for_a_model_is_read_again(name):
     grid = product((1, 2, 4), (1, 4), (1, 3), (1, 2), (1, 2), range(4), (False, True))
     for p, t, d, c, v, zero, sequence in grid:
         for recompute, microbatch in (("none", 1), ("selective", 2), ("full", 1)):
-            if (v > 1 and p == 1) or (sequence and t == 1):
+            if (v > 1 and p == 1) or (sequence and t == 1) or (zero > 1 and p > 1):
                 continue
             layout = Layout(
                 p, t, d, c, v=v, microbatch=microbatch, zero=zero, recompute=recompute,
@@ -248,6 +248,8 @@ def test_the_last_of_two_counts_and_the_batch_defaults_to_one_microbatch():
         ("--num-experts 6 --expert-model-parallel-size 4", 8, "must divide --num-experts = 6"),
         ("--num-experts 8 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 1", 8,
          "--expert-tensor-parallel-size is 1, must be 2"),
+        ("--use-megatron-fsdp --pipeline-model-parallel-size 2", 8, "a pipeline of 2, must go"),
+        ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", 8, "a pipeline of 2, must go"),
         ("--recompute-granularity full", 8, "--recompute-method is missing"),
         ("--recompute-activations --recompute-method block", 8, "must be left out"),
         ("--recompute-granularity some", 8, "must be one of full, selective"),
@@ -284,6 +286,7 @@ def test_a_text_and_a_missing_vocabulary_are_named():
     ("shape", "layout", "complaint"),
     [
         (SHAPES["gpt-22b"], Layout(p=4, schedule="zb_h1"), "schedule is 'zb_h1', must be one of"),
+        (SHAPES["gpt-22b"], Layout(p=4, d=2, zero=2), "zero is 2, must be 0 or 1 with p > 1"),
         (SHAPES["gpt-22b"], Layout(d=2, e=2), "e is 2, must be 1 for a model without experts"),
         (ODD_SHAPES["experts"], Layout(d=3, e=3), "e is 3, must divide the 8 experts"),
         (SHAPES["gpt-22b"], Layout(p=8, v=7), "p * v is 56, must be at most the 48 layers"),

@@ -150,7 +150,7 @@ def judged(options: argparse.Namespace) -> int:
         for name, spent in parts if spent
     ]  # fmt: skip
     table(["part", "time", "share"], shares)
-    path = improved(shape, layout, batch, cluster, dtype)
+    path = improved(shape, layout, batch, cluster, dtype, "megatron")
     if path:
         rows = [["as it is", *short(costs)]]
         rows += [[f"{i}. {what}", *short(after)] for i, (what, _, after) in enumerate(path, 1)]

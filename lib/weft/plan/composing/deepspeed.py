@@ -90,8 +90,9 @@ def to_deepspeed(layout: Layout, batch: int) -> dict[str, Any]:
     """What stands in ds_config.json for such a layout, in bf16, as a mapping ready for JSON.
 
     The stages of a pipeline are also an argument of its PipelineModule. Without a pipeline it is
-    the model that has to recompute, by deepspeed.checkpointing; the block here says how. ValueError
-    says what DeepSpeed cannot do, and why.
+    the model that has to recompute, by deepspeed.checkpointing; the block here says how. Tensor
+    ranks are its AutoTP's; Megatron-DeepSpeed has arguments of its own for t and p. ValueError says
+    what DeepSpeed cannot do, and why.
 
     >>> to_deepspeed(Layout(d=8, zero=2, microbatch=4), 64)["gradient_accumulation_steps"]
     2

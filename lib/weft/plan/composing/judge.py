@@ -3,34 +3,43 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.plan.arguments import instance
+from weft.plan.arguments import chosen, instance
 from weft.plan.composing.cluster import Cluster
 from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.layout import Layout
+from weft.plan.composing.systems import LIMITS, text_for
 from weft.plan.shape import RECOMPUTE, ModelShape
 
 MOVES = (("t", "d"), ("t", "p"), ("p", "d"), ("c", "d"), ("c", "p"), ("t", "c"))
 
 
 def improved(
-    shape: ModelShape, layout: Layout, batch: int, cluster: Cluster, dtype: str = "bf16"
+    shape: ModelShape,
+    layout: Layout,
+    batch: int,
+    cluster: Cluster,
+    dtype: str = "bf16",
+    system: str = "any",
 ) -> list[tuple[str, Layout, Estimate]]:
     """One small change after another, each the best from where the last led, until none helps.
 
     A change is another microbatch, recomputing, stage of ZeRO, number of virtual stages, sequence
     parallelism, or a factor of 2 that goes from one axis to another. The best is the fastest that
-    fits, and as long as none fits the one that needs least memory. Each row has the change in
-    words, the layout with all changes so far, and what it costs.
+    fits, and as long as none fits the one that needs least memory; layouts that the `system`
+    cannot say are left out. Each row has the change in words, the layout with all changes so far,
+    and what it costs.
     """
+    chosen("system", system, LIMITS)
     here, costs = layout, estimate(shape, layout, batch, cluster, dtype)
     path = []
     while True:
         tried = []
         for other in changes(here):
             try:
+                text_for(system, shape, other, batch, cluster)
                 tried.append((other, estimate(shape, other, batch, cluster, dtype)))
             except ValueError:
-                continue  # the model or the batch does not allow it
+                continue  # the system, the model or the batch does not allow it
         best = min(tried, key=lambda each: _rank(each[1]), default=None)
         if best is None or _rank(best[1]) >= _rank(costs):
             return path

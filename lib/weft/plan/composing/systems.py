@@ -22,7 +22,11 @@ _ONE_EACH = PLAIN | {"v": 1, "e": 1, "sequence_parallel": False}
 LIMITS = MappingProxyType(
     {
         "any": ({},),
-        "megatron": (PLAIN,),
+        "megatron": (
+            PLAIN | {"zero": 1},
+            PLAIN | {"zero": 2, "p": 1},
+            PLAIN | {"zero": 3, "p": 1},
+        ),
         "deepspeed": tuple(
             _ONE_EACH | {"zero": zero, "recompute": recompute} | ({"p": 1} if zero > 1 else {})
             for zero, recompute in product(range(4), ("none", "full"))
@@ -33,6 +37,8 @@ LIMITS = MappingProxyType(
         ),
     }
 )
+# Searches for what is hardly ever better, made only where a stage of ZeRO is asked for.
+ASKED = MappingProxyType({"megatron": (PLAIN | {"zero": 0},)})
 SYSTEMS = tuple(name for name in LIMITS if name != "any")
 TWINS = 3  # times as many layouts are searched for, since some are left out
 GAIN = 0.999  # of the seconds with fewer context ranks: what more of them have to go below
@@ -57,6 +63,7 @@ def search_for(
     is fixed.
     """
     limits = LIMITS[chosen("system", system, LIMITS)]
+    limits += tuple(more for more in ASKED.get(system, ()) if "zero" in fixed)
     keep = whole("keep", keep)
     if progress is not None and not callable(progress):
         raise ValueError(f"progress is {progress!r}, must be a function or None")
@@ -93,11 +100,14 @@ def search_for(
 
 
 def _without_twins(found: list[tuple[Layout, Estimate]]) -> list[tuple[Layout, Estimate]]:
-    """Layouts but those that cut sequences instead of the batch, and gain nothing by it."""
+    """Each cut in its fastest form, but those that gain nothing by cutting sequences, too."""
     least: dict[tuple, float] = {}
-    kept = []
-    for layout, costs in sorted(found, key=lambda each: each[0].c):
-        cut = (layout.p, layout.t, layout.e, layout.v, layout.schedule)
+    kept, seen = [], set()
+    for layout, costs in sorted(found, key=lambda each: (each[0].c, each[1].seconds)):
+        cut = (layout.p, layout.t, layout.e)
+        if (*cut, layout.c) in seen:
+            continue
+        seen.add((*cut, layout.c))
         if layout.c == 1 or costs.seconds < GAIN * least.get(cut, float("inf")):
             least[cut] = min(costs.seconds, least.get(cut, float("inf")))
             kept.append((layout, costs))

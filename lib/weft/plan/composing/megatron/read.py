@@ -211,9 +211,10 @@ def _layout(
         raise ValueError(f"devices is {devices}, must be a multiple of p * t * c = {p * t * c}")
     recompute, notes = _recompute(given)
     v, more = _stages(given, shape.layers, p)
+    zero = _zero(given, p)
     layout = Layout(
         p=p, t=t, d=devices // (p * t * c), c=c, e=_expert_ranks(given, shape, t), v=v,
-        microbatch=given.needed("micro-batch-size"), zero=_zero(given), recompute=recompute,
+        microbatch=given.needed("micro-batch-size"), zero=zero, recompute=recompute,
         sequence_parallel="sequence-parallel" in given and t > 1,
     )  # fmt: skip
     return layout, notes + more
@@ -234,8 +235,11 @@ def _expert_ranks(given: MegatronGiven, shape: ModelShape, t: int) -> int:
     return e
 
 
-def _zero(given: MegatronGiven) -> int:
+def _zero(given: MegatronGiven, p: int) -> int:
     """The stage of ZeRO that the distributed optimizer and the two forms of FSDP come to."""
+    for name in ("use-torch-fsdp2", "use-megatron-fsdp"):
+        if name in given and p > 1:
+            raise ValueError(f"--{name} is given with a pipeline of {p}, must go without one")
     strategy = given.choice("data-parallel-sharding-strategy", STRATEGIES, "no_shard")
     if "use-torch-fsdp2" in given:
         return 2 if "torch-fsdp2-no-reshard-after-forward" in given else 3

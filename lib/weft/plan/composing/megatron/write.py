@@ -126,6 +126,11 @@ def _say_layout(layout: Layout) -> dict:
         raise ValueError(
             f"schedule is {layout.schedule!r}, must be one of {', '.join(SAID)} in Megatron-LM"
         )
+    if layout.p > 1 and layout.zero > 1:
+        rule = (
+            "must be 0 or 1 with p > 1 in Megatron-LM: its FSDP and its pipeline exclude each other"
+        )
+        raise ValueError(f"zero is {layout.zero}, {rule}")
     full = layout.recompute == "full"
     said = {
         "tensor-model-parallel-size": layout.t,
