@@ -62,6 +62,7 @@ def unbroken(wrap):
 
 
 LIGHTER = {
+    "pybtex.plugin": ("entry_points", functools.cache),  # asked 200 times while a book is built
     "torch._compile": ("_disable_dynamo", uncompiled),
     "torch.optim.optimizer": ("_use_grad_for_differentiable", unbroken),
 }
