@@ -13,8 +13,9 @@ from importlib.machinery import PathFinder
 # addresses checked.
 sys.modules.setdefault("rfc3987_syntax", None)
 
-# Going through what was just imported every 700 objects is a tenth of torch's import.
+# Going through what was just imported is a tenth of torch's import, and as much at each end.
 gc.set_threshold(50_000)
+GREAT = {"torch", "sympy"}
 
 
 def compiles() -> bool:
@@ -61,15 +62,40 @@ def unbroken(wrap):
 
 
 LIGHTER = {
+    "pybtex.plugin": ("entry_points", functools.cache),  # asked 200 times while a book is built
     "torch._compile": ("_disable_dynamo", uncompiled),
     "torch.optim.optimizer": ("_use_grad_for_differentiable", unbroken),
 }
 
 
+def uncollected(load):
+    """What loads a module without looking for garbage, and leaves out of later looks what stays."""
+
+    def exec_module(module):
+        on = gc.isenabled()
+        gc.disable()
+        try:
+            load(module)
+        finally:
+            if on:
+                gc.enable()
+        gc.freeze()
+
+    return exec_module
+
+
 class Lighter(MetaPathFinder):
-    """Finds the modules that have something LIGHTER, which takes its place once they are loaded."""
+    """Finds the modules that have something LIGHTER, which takes its place once they are loaded.
+
+    Those that are GREAT are loaded with the collector off.
+    """
 
     def find_spec(self, name, path=None, target=None):
+        if name in GREAT:
+            found = PathFinder.find_spec(name, path, target)
+            if found is not None:
+                found.loader.exec_module = uncollected(found.loader.exec_module)
+            return found
         if name not in LIGHTER:
             return None
         found = PathFinder.find_spec(name, path, target)
