@@ -12,7 +12,7 @@ from weft.plan.composing.search import LEAST, divisors
 from weft.plan.hardware import CHIPS, LINKS
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.shape import SHAPES, Experts, ModelShape
-from weft.plan.units import quantity
+from weft.plan.units import percent, quantity
 
 POD = Cluster(
     chip=CHIPS["a100-40"], devices=8, node=4, inside=LINKS["nvlink3"], between=LINKS["ib-hdr"]
@@ -117,7 +117,7 @@ def test_a_sentence_says_what_the_slower_step_spends_more_on():
     )
     faster, slower = sorted((thin, thick), key=lambda cost: cost.seconds)
     said = why(faster, slower)
-    assert said.startswith(f"{slower.seconds / faster.seconds - 1:.1%} slower: ")
+    assert said.startswith(f"{percent(slower.seconds / faster.seconds - 1)} slower: ")
     most = max(slower.parts, key=lambda name: slower.parts[name] - faster.parts[name])
     assert f"{quantity(slower.parts[most] - faster.parts[most], 's')} more of {most}" in said
     assert why(faster, faster) == "as fast"

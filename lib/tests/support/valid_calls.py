@@ -157,9 +157,12 @@ VALUES = {
     "plan.composing.to_megatron.": {"layout": composing.Layout(d=2), "batch": 4},
     "plan.composing.to_torchtitan.": {"layout": composing.Layout(d=2, zero=3), "batch": 4},
     "plan.composing.to_torchtitan_function.": {"layout": composing.Layout(d=2), "batch": 4},
+    "plan.composing.why.": {"faster": PLANNED_COSTS, "slower": PLANNED_COSTS},
     "plan.composing.words.": {"line": "torchrun pretrain_gpt.py --bf16"},
     "plan.composing.cluster_of.": {"chip": "h100", "devices": 16, "inside": None, "between": None},
     "plan.composing.improved.": PLANNED | {"layout": composing.Layout(d=8, zero=3)},
+    "plan.composing.errors.": {"rows": composing.compared("bloom")},
+    "plan.composing.search.": PLANNED | {"progress": None},
     "plan.composing.search_for.": PLANNED | {"system": "megatron", "progress": None},
     "plan.composing.text_for.": PLANNED | {
         "system": "megatron", "layout": composing.Layout(d=8, zero=3),

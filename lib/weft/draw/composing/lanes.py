@@ -11,7 +11,7 @@ HIDDEN, ALONE = svg.TRAVEL.paint() | OUTLINE, svg.STUCK.paint() | OUTLINE
 LOOKS = {"F": svg.FORWARD.paint() | OUTLINE, "B": svg.INPUT_GRADIENT.paint() | OUTLINE}
 
 
-class Cell(NamedTuple):
+class Lane(NamedTuple):
     """Something that a lane does from `start` to `end`."""
 
     lane: str
@@ -20,44 +20,44 @@ class Cell(NamedTuple):
     end: float
 
 
-def gradients(layers: int = 4, compute: float = 10, send: float = 8) -> list[Cell]:
+def gradients(layers: int = 4, compute: float = 10, send: float = 8) -> list[Lane]:
     """Backward makes a bucket for each layer, which is sent while the next is computed."""
     cells, free = [], 0.0
     for i in range(layers):
-        cells.append(Cell(COMPUTE, f"B{layers - i}", i * compute, (i + 1) * compute))
+        cells.append(Lane(COMPUTE, f"B{layers - i}", i * compute, (i + 1) * compute))
         start = max(free, (i + 1) * compute)
         free = start + send
-        cells.append(Cell(LINK, str(layers - i), start, free))
+        cells.append(Lane(LINK, str(layers - i), start, free))
     return cells
 
 
-def gathers(layers: int = 4, compute: float = 10, send: float = 8) -> list[Cell]:
+def gathers(layers: int = 4, compute: float = 10, send: float = 8) -> list[Lane]:
     """A layer computes once its weights have come; those of the next come meanwhile."""
     cells, here, free = [], 0.0, 0.0
     for i in range(layers):
-        cells.append(Cell(LINK, str(i + 1), free, free + send))
+        cells.append(Lane(LINK, str(i + 1), free, free + send))
         start = max(here, free + send)
-        cells.append(Cell(COMPUTE, f"F{i + 1}", start, start + compute))
+        cells.append(Lane(COMPUTE, f"F{i + 1}", start, start + compute))
         here, free = start + compute, start
     return cells
 
 
-def reductions(halves: int = 4, compute: float = 10, send: float = 2) -> list[Cell]:
+def reductions(halves: int = 4, compute: float = 10, send: float = 2) -> list[Lane]:
     """Each half layer ends in an all-reduce, whose result the next half begins with."""
     cells, at = [], 0.0
     for i in range(halves):
-        cells.append(Cell(COMPUTE, f"F{i // 2 + 1} {('att.', 'MLP')[i % 2]}", at, at + compute))
-        cells.append(Cell(LINK, "", at + compute, at + compute + send))
+        cells.append(Lane(COMPUTE, f"F{i // 2 + 1} {('att.', 'MLP')[i % 2]}", at, at + compute))
+        cells.append(Lane(LINK, "", at + compute, at + compute + send))
         at += compute + send
     return cells
 
 
-def messages(cells: int = 4, compute: float = 10, send: float = 3) -> list[Cell]:
+def messages(cells: int = 4, compute: float = 10, send: float = 3) -> list[Lane]:
     """A stage in its steady state: what it sends is wanted by others, and it has other work."""
     made = [(f"{'FB'[i % 2]}{i // 2 + (3 if i % 2 == 0 else 1)}", i * compute)
             for i in range(cells)]  # fmt: skip
     return [cell for name, at in made for cell in (
-        Cell(COMPUTE, name, at, at + compute), Cell(LINK, "", at + compute, at + compute + send))
+        Lane(COMPUTE, name, at, at + compute), Lane(LINK, "", at + compute, at + compute + send))
     ][:-1]  # fmt: skip
 
 
@@ -69,7 +69,7 @@ CASES = (
 )
 
 
-def exposed(cells: list[Cell]) -> list[tuple[float, float]]:
+def exposed(cells: list[Lane]) -> list[tuple[float, float]]:
     """When the link is busy and nothing is computed.
 
     >>> exposed(gradients())
@@ -121,7 +121,7 @@ def _cell(figure: Figure, x: Scale, y: float, start: float, end: float, look: di
     figure.mark("rect", **box, **look, tip=f"from {start:g} to {end:g}")
 
 
-def _share(cells: list[Cell]) -> str:
+def _share(cells: list[Lane]) -> str:
     """How much of all sending is exposed."""
     alone = sum(b - a for a, b in exposed(cells))
     return f"{alone:g} of {sum(c.end - c.start for c in cells if c.lane == LINK):g}"

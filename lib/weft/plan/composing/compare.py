@@ -2,7 +2,7 @@
 
 from weft.plan.arguments import instance
 from weft.plan.composing.estimate import Estimate
-from weft.plan.units import quantity
+from weft.plan.units import percent, quantity
 
 SAID = 3  # differences that are named at most
 SMALL = 0.1  # of the whole difference: what is less is not named
@@ -17,5 +17,5 @@ def why(faster: Estimate, slower: Estimate) -> str:
     enough = SMALL * max(abs(value) for value in more.values())
     named = [(name, value) for name, value in ranked[:SAID] if value and abs(value) >= enough]
     said = [f"{quantity(abs(v), 's')} {'more' if v > 0 else 'less'} of {name}" for name, v in named]
-    start = f"{gap / faster.seconds:.1%} slower" if gap > 0 else "as fast"
+    start = f"{percent(gap / faster.seconds)} slower" if gap > 0 else "as fast"
     return f"{start}: {', '.join(said)}" if said else start

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from weft.plan.arguments import chosen, row
+from weft.plan.arguments import chosen, instance, row
 from weft.plan.composing.cluster import CLUSTERS, Cluster
 from weft.plan.composing.estimate import Estimate, estimate
 from weft.plan.composing.layout import Layout
@@ -90,7 +90,10 @@ def predicted(step: PublishedStep) -> Estimate:
 
 def errors(rows: Iterable[Compared]) -> Errors:
     """How large the errors of some rows are, as shares of what was published."""
-    found = [one.error for one in row("rows", rows)]
+    found = row("rows", rows)
+    for i, one in enumerate(found):
+        instance(Compared, **{f"rows[{i}]": one})
+    found = [one.error for one in found]
     sizes = [abs(error) for error in found]
     return Errors(sum(sizes) / len(sizes), max(sizes), sum(found) / len(found))
 

@@ -57,6 +57,8 @@ def search(
     instance(Cluster, cluster=cluster)
     batch, keep = whole("batch", batch), whole("keep", keep)
     cluster.chip.rate(dtype)
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress is {progress!r}, must be a function or None")
     for name in fixed:
         chosen("a fixed field", name, FIELDS)
     Layout(**{name: value for name, value in fixed.items() if name not in ("e", "v")})

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft.run.composing.parts import Part, columns_of, parts_of
+from weft.run.composing.parts import Share, columns_of, parts_of
 from weft.run.composing.stages import Stage
 from weft.run.composing.whole import renamed
 from weft.run.tensor import cuts
@@ -139,7 +139,7 @@ class Saved:
         return room
 
 
-def _saved_name(where: str, stage: Stage, parts: dict[str, Part]) -> str:
+def _saved_name(where: str, stage: Stage, parts: dict[str, Share]) -> str:
     """What a checkpoint calls KIND/NAME of a stage."""
     kind, _, name = where.rpartition("/")
     end = f"@{parts[name].index}" if name in parts else ""

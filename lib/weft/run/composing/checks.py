@@ -75,7 +75,10 @@ def microbatches(config: Config, layout: Layout, batch: int, seq: int) -> int:
     check_fits(config, layout)
     check_time(whole("seq", seq), layout)
     m = layout.microbatches(batch)
-    schedule(layout, m)
+    try:
+        schedule(layout, m)
+    except ValueError as error:
+        raise ValueError(f"batch is {batch}, and {error}") from error
     return m
 
 
