@@ -60,7 +60,8 @@ def _cut(stage: Stage, config: Config, layout: Layout, axes: Axes, dtype: torch.
     if layout.e > 1:
         module = experts.parallelize(module, axes.e)
     if layout.t > 1:
-        module = parallelize(module, axes.t, layout.sequence_parallel, checks=False)
+        along = layout.sequence_parallel
+        module = parallelize(module, axes.t, along, checks=False, whole_sides=not along)
     if layout.recompute == "full":
         for i, part in enumerate(module, stage.place):
             if 0 < i <= config.layers:  # a block
