@@ -161,11 +161,44 @@ def test_six_ranks_give_what_one_process_gives():
     holds(ON_6, launch(all_trained, 6, with_wholes(ON_6), backend="gloo"))
 
 
+def rounded(world, folder):
+    """Losses in bfloat16 under several layouts, and their first in fp32; after a checkpoint too."""
+    found = []
+    for layout in (
+        Layout(p=2, t=2, zero=1, schedule="zb_h1", sequence_parallel=True, microbatch=3),
+        Layout(c=2, d=2, zero=3, microbatch=6),
+        Layout(d=4, e=4, zero=2, microbatch=3),
+    ):
+        config = SWITCH if layout.e > 1 else SMALL
+        how = config, layout, OPTIMIZERS["adam"], world, 3
+        trainer = Trainer(*how, torch.bfloat16, max_norm=1.0)
+        wide = Trainer(*how)
+        batch = batches(8)[0]
+        losses = [trainer.step(batch).item() for _ in range(3)]
+        trainer.save(f"{folder}/rounded{len(found)}")
+        again = Trainer(*how, torch.bfloat16, max_norm=1.0)
+        again.load(f"{folder}/rounded{len(found)}")
+        after = trainer.step(batch).item(), again.step(batch).item()
+        found.append((losses, wide.step(batch).item(), after))
+    return found
+
+
+def test_in_bfloat16_masters_are_kept_and_losses_fall(four):
+    for losses, wide, (after, again) in four[0]["rounded"]:
+        assert losses[0] == pytest.approx(wide, rel=2e-2)
+        assert losses[0] > losses[1] > losses[2] > after == again
+
+
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
     """What some jobs on four ranks found, by rank."""
     folder = str(tmp_path_factory.mktemp("folders"))
-    jobs = {"deferred": (deferred,), "unloadable": (unloadable, folder), "wrong": (told,)}
+    jobs = {
+        "rounded": (rounded, folder),
+        "deferred": (deferred,),
+        "unloadable": (unloadable, folder),
+        "wrong": (told,),
+    }
     return launch(all_done, 4, jobs, backend="gloo", timeout=300)
 
 
