@@ -17,7 +17,7 @@ from weft.nn.experts import ExpertsConfig
 from weft.nn.transformer import Config, loss, stages
 from weft.plan.composing import Layout
 from weft.plan.shape import ModelShape
-from weft.plan.tensor import sent, sent_ends
+from weft.plan.tensor import sent, sent_ends, sent_norms
 from weft.plan.zero import sent as zero_sent
 from weft.run.composing import Trainer
 from weft.run.composing.stages import schedule
@@ -114,21 +114,21 @@ def holds(cases, ranks):
             assert wrong < TOLERANCE, (str(layout), how)
 
 
-EXPERTS = {"config": SWITCH}
+EXPERTS, CLIPPED = {"config": SWITCH}, {"max_norm": 0.5}
 ON_8 = {
     "p t d": [
-        (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, microbatch=3), {"max_norm": 0.5}),
+        (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, microbatch=3), CLIPPED),
         (Layout(p=2, t=2, d=2, schedule="zb_v", zero=2, microbatch=2), {"optimizer": "adam"}),
-        (Layout(p=2, t=2, d=2, v=2, zero=3, microbatch=3), {"max_norm": 0.5}),
+        (Layout(p=2, t=2, d=2, v=2, zero=3, microbatch=3), CLIPPED),
         (Layout(p=2, d=2, schedule="dualpipe_v", zero=3), {"max_norm": 0.5, "T": 5}),
         (Layout(p=4, d=2, schedule="zb_h2", microbatch=3), {"max_norm": 0.1, "T": 5}),
         (Layout(t=4, d=2, zero=1, microbatch=3), {"optimizer": "adam", "max_norm": 0.5}),
-        (Layout(p=2, d=2, schedule="gpipe", microbatch=3, zero=1), {"max_norm": 0.5}),
-        (Layout(microbatch=12), {"max_norm": 0.5}),
+        (Layout(p=2, d=2, schedule="gpipe", microbatch=3, zero=1), CLIPPED),
+        (Layout(microbatch=12), CLIPPED),
     ],
     "tokens": [
         (Layout(p=2, t=2, d=2, schedule="zb_h1", zero=1, sequence_parallel=True, microbatch=3),
-         {"max_norm": 0.5}),
+         CLIPPED),
         (Layout(t=4, d=2, zero=3, sequence_parallel=True, microbatch=6), {}),
         (Layout(p=2, t=2, d=2, schedule="zb_v", zero=3, recompute="full", microbatch=3), {}),
         (Layout(p=2, t=2, v=2, sequence_parallel=True, recompute="selective", microbatch=6), {}),
@@ -137,17 +137,17 @@ ON_8 = {
         (Layout(c=4, d=2, zero=3, recompute="selective", microbatch=6), {"T": 11}),
     ],
     "experts": [
-        (Layout(p=2, d=4, e=2, schedule="zb_h1", zero=1, microbatch=3), {"max_norm": 0.5} | EXPERTS),
-        (Layout(d=4, c=2, e=4, zero=3, microbatch=3), {"max_norm": 0.5} | EXPERTS),
+        (Layout(p=2, d=4, e=2, schedule="zb_h1", zero=1, microbatch=3), EXPERTS | CLIPPED),
+        (Layout(d=4, c=2, e=4, zero=3, microbatch=3), EXPERTS | CLIPPED),
         (Layout(p=2, t=2, d=2, e=2, zero=2, microbatch=3, sequence_parallel=True), EXPERTS),
-        (Layout(t=2, d=2, microbatch=6, recompute="full"), {"max_norm": 0.5} | EXPERTS),
+        (Layout(t=2, d=2, microbatch=6, recompute="full"), EXPERTS | CLIPPED),
         (Layout(t=2, d=2, c=2, e=4, sequence_parallel=True, microbatch=6), EXPERTS),
     ],
 }  # fmt: skip
 ON_6 = [
     (Layout(p=2, t=3, schedule="zb_h2", microbatch=4), {"optimizer": "adam", "max_norm": 0.1}),
     (Layout(t=2, d=3, zero=3, microbatch=2), {"max_norm": 0.1}),
-    (Layout(p=3, d=2, schedule="zb_h1", zero=2, microbatch=2), {"max_norm": 0.5}),
+    (Layout(p=3, d=2, schedule="zb_h1", zero=2, microbatch=2), CLIPPED),
     (Layout(p=3, t=2, zero=3, microbatch=4), {"T": 5}),
 ]
 
@@ -161,11 +161,44 @@ def test_six_ranks_give_what_one_process_gives():
     holds(ON_6, launch(all_trained, 6, with_wholes(ON_6), backend="gloo"))
 
 
+def rounded(world, folder):
+    """Losses in bfloat16 under several layouts, and their first in fp32; after a checkpoint too."""
+    found = []
+    for layout in (
+        Layout(p=2, t=2, zero=1, schedule="zb_h1", sequence_parallel=True, microbatch=3),
+        Layout(c=2, d=2, zero=3, microbatch=6),
+        Layout(d=4, e=4, zero=2, microbatch=3),
+    ):
+        config = SWITCH if layout.e > 1 else SMALL
+        how = config, layout, OPTIMIZERS["adam"], world, 3
+        trainer = Trainer(*how, torch.bfloat16, max_norm=1.0)
+        wide = Trainer(*how)
+        batch = batches(8)[0]
+        losses = [trainer.step(batch).item() for _ in range(3)]
+        trainer.save(f"{folder}/rounded{len(found)}")
+        again = Trainer(*how, torch.bfloat16, max_norm=1.0)
+        again.load(f"{folder}/rounded{len(found)}")
+        after = trainer.step(batch).item(), again.step(batch).item()
+        found.append((losses, wide.step(batch).item(), after))
+    return found
+
+
+def test_in_bfloat16_masters_are_kept_and_losses_fall(four):
+    for losses, wide, (after, again) in four[0]["rounded"]:
+        assert losses[0] == pytest.approx(wide, rel=2e-2)
+        assert losses[0] > losses[1] > losses[2] > after == again
+
+
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
     """What some jobs on four ranks found, by rank."""
     folder = str(tmp_path_factory.mktemp("folders"))
-    jobs = {"deferred": (deferred,), "unloadable": (unloadable, folder), "wrong": (told,)}
+    jobs = {
+        "rounded": (rounded, folder),
+        "deferred": (deferred,),
+        "unloadable": (unloadable, folder),
+        "wrong": (told,),
+    }
     return launch(all_done, 4, jobs, backend="gloo", timeout=300)
 
 
@@ -199,6 +232,7 @@ COUNTED = [
     Layout(p=2, t=2, d=2, schedule="zb_v", zero=1),
     Layout(p=2, t=2, d=2, zero=2, microbatch=3),
     Layout(t=2, d=4, zero=3),
+    Layout(p=2, t=2, d=2, zero=1, sequence_parallel=True, microbatch=3),
 ]
 
 
@@ -225,17 +259,16 @@ def test_what_is_sent_is_what_the_plans_of_the_parts_say(eight):
     shape = ModelShape(4, EVEN.width, EVEN.heads, EVEN.vocab, EVEN.seq, hidden=EVEN.hidden)
     for i, layout in enumerate(COUNTED):
         found = [by_rank[i] for by_rank in ranks]
-        m, d, t = layout.microbatches(BATCH), layout.d, layout.t
-        message = layout.microbatch * EVEN.seq * EVEN.width * 4
+        m, d, t, along = layout.microbatches(BATCH), layout.d, layout.t, layout.sequence_parallel
+        message = layout.microbatch * EVEN.seq * EVEN.width * 4 / (t if along else 1)
         crossed = sum(a != b for a, b in pairwise(schedule(layout, m).ranks))
-        passed = 2 * m * crossed * message * d * t
-        planned = sum(zero for _, zero in found)
-        assert sum(one["send"] for one, _ in found) == passed + planned, layout
-        layers = 4 * sent(shape, layout.microbatch, t, size=4)
-        ends = sent_ends(shape, layout.microbatch, t, size=4)
+        tensor = 4 * sent(shape, layout.microbatch, t, along, size=4)
+        tensor += sent_ends(shape, layout.microbatch, t, size=4)
+        tensor += (4 + 1 / 2) * sent_norms(shape, t, size=4) if along else 0
+        planned = m * d * t * (2 * crossed * message + tensor) + sum(zero for _, zero in found)
         loss_and_norm = 8 * 2 * (8 - 8 // d) + 2 * 7 * 8
-        summed = sum(one["all_reduce"] for one, _ in found)
-        assert summed == m * d * t * (layers + ends) + loss_and_norm, layout
+        told = sum(sum(one.values()) - one.get("all_to_all", 0) for one, _ in found)
+        assert told == planned + loss_and_norm, layout
 
 
 # --- checkpoints ----------------------------------------------------------------------------------

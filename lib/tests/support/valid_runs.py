@@ -100,7 +100,7 @@ def values(world: World) -> dict:
             "config": Config(layers=1, width=4, heads=2, vocab=8, seq=3), "layout": Layout(),
             "batch": torch.zeros(2, 1, 3, dtype=torch.long).unbind(),
         },
-        "run.composing.microbatches.": {"batch": 2, "seq": 3},
+        "run.composing.microbatches.": {"batch": 1, "seq": 3},
         "run.linear.": {name: torch.ones(1, 3, 2, 4) for name in "qkv"},
         "run.ring.": {name: torch.ones(1, 3, 2, 4) for name in "qkvx"},
     }  # fmt: skip

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft.run.composing.parts import Share, columns_of, parts_of
+from weft.run.composing.parts import CutPart, columns_of, parts_of
 from weft.run.composing.stages import Stage
 from weft.run.composing.whole import renamed
 from weft.run.tensor import cuts
@@ -139,7 +139,7 @@ class Saved:
         return room
 
 
-def _saved_name(where: str, stage: Stage, parts: dict[str, Share]) -> str:
+def _saved_name(where: str, stage: Stage, parts: dict[str, CutPart]) -> str:
     """What a checkpoint calls KIND/NAME of a stage."""
     kind, _, name = where.rpartition("/")
     end = f"@{parts[name].index}" if name in parts else ""
@@ -160,7 +160,9 @@ def _misfits(zero: DataParallel, manifest: dict[str, Any], shapes: Shapes) -> It
         elif decoder[name] != shapes[name]:
             yield f"{name} of shape {decoder[name]}, the decoder's is {shapes[name]}"
     yield from _wrong_cuts(manifest)
-    dtype = str(zero.buckets[0].weights.dtype).removeprefix("torch.")
+    first = zero.buckets[0]
+    kept_in = first.weights if first.masters is None else first.masters
+    dtype = str(kept_in.dtype).removeprefix("torch.")
     for where, kept in manifest["tensors"].items():
         if where.startswith("weights/") and kept["dtype"] != dtype:
             yield f"{where} in {kept['dtype']}, the decoder's is in {dtype}"

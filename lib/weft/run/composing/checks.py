@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from weft.nn.transformer import Config
-from weft.plan.arguments import instance, whole
+from weft.plan.arguments import few, instance, whole
 from weft.plan.composing import Layout
 from weft.plan.ring import lengths
 from weft.run.collectives import agreed
@@ -17,7 +17,7 @@ from weft.run.composing.stages import TOKENS, schedule
 from weft.run.digest import digest
 from weft.run.world import World
 
-DTYPES = torch.float32, torch.float64
+DTYPES = torch.float32, torch.float64, torch.bfloat16
 
 
 def check(
@@ -75,10 +75,8 @@ def microbatches(config: Config, layout: Layout, batch: int, seq: int) -> int:
     check_fits(config, layout)
     check_time(whole("seq", seq), layout)
     m = layout.microbatches(batch)
-    try:
-        schedule(layout, m)
-    except ValueError as error:
-        raise ValueError(f"batch is {batch}, and {error}") from error
+    few(m, "microbatches", batch=batch)
+    schedule(layout, m)
     return m
 
 

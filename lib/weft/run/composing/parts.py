@@ -12,7 +12,7 @@ from weft.run.tensor import cuts
 Runs = list[list[int]]  # [first, end] of columns that follow each other
 
 
-class Share(NamedTuple):
+class CutPart(NamedTuple):
     """Some columns of a dim of a whole tensor: part number `index` of those that ranks have."""
 
     dim: int
@@ -36,14 +36,14 @@ class Share(NamedTuple):
 
 
 def columns_of(runs: Sequence[Sequence[int]]) -> Tensor:
-    """The columns that `Share.runs` names."""
+    """The columns that `CutPart.runs` names."""
     return torch.cat([torch.arange(first, end) for first, end in runs])
 
 
-def parts_of(module: nn.Module) -> dict[str, Share]:
+def parts_of(module: nn.Module) -> dict[str, CutPart]:
     """The tensors of which this rank has a part: of matrices, of words, or of experts."""
-    found = {name: Share(cut.dim, cut.mine, cut.ranks.rank) for name, cut in cuts(module).items()}
+    found = {name: CutPart(cut.dim, cut.mine, cut.ranks.rank) for name, cut in cuts(module).items()}
     for name, layer in divided(module).items():
         mine = torch.arange(layer.total).tensor_split(layer.n)[layer.rank]
-        found[name] = Share(0, mine, layer.rank)
+        found[name] = CutPart(0, mine, layer.rank)
     return found

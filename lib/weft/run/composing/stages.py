@@ -56,11 +56,12 @@ def held(config: Config, layout: Layout, axes: Axes, dtype: torch.dtype, seed: i
 
 def _cut(stage: Stage, config: Config, layout: Layout, axes: Axes, dtype: torch.dtype) -> Stage:
     """What a rank keeps of a stage before anything is sharded."""
-    module = stage.module.to(axes.p.device, dtype)
+    module = stage.module.to(axes.p.device, torch.promote_types(dtype, torch.float32))
     if layout.e > 1:
         module = experts.parallelize(module, axes.e)
     if layout.t > 1:
-        module = parallelize(module, axes.t, layout.sequence_parallel, checks=False)
+        along = layout.sequence_parallel
+        module = parallelize(module, axes.t, along, checks=False, whole_sides=not along)
     if layout.recompute == "full":
         for i, part in enumerate(module, stage.place):
             if 0 < i <= config.layers:  # a block
@@ -104,5 +105,6 @@ class Tokens:
 
     def loss(self, scores: Tensor, targets: Tensor) -> Tensor:
         """A microbatch's loss, of which the mean over the c ranks is that of whole sequences."""
-        mean = self._mean(scores, targets)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        mean = self._mean(scores.to(wide), targets)
         return mean if self.c == 1 else mean * self._share

@@ -40,6 +40,9 @@ class Trainer:
     `timeline` what this rank's pipeline did when, by a `clock` of weft.run.pipeline, and `steps`
     how many there have been.
 
+    In bfloat16 the optimizer has fp32 masters. Experts are trained by the loss alone, without one
+    that balances them.
+
     A rank keeps of its stages what ZeRO's stage leaves it. 0 and 1 average gradients once a step,
     as soon as a stage has those of all microbatches; 2 after each, for it keeps no whole gradient.
     3 gathers weights for each microbatch's forward and backward, for a rank that kept them from
@@ -63,7 +66,7 @@ class Trainer:
         check(config, layout, optimizer, world, seed, dtype, max_norm)
         self.config, self.layout, self.world, self.max_norm = config, layout, world, max_norm
         self.axes = lay_out(layout, world)
-        self._clock = clock
+        self._clock, self._dtype = clock, dtype
         self.norm: float | None = None
         self.steps = 0
         self.timeline: Timeline | None = None
@@ -140,6 +143,8 @@ class Trainer:
         """
         found = divided(module)
         data, how = self.axes.data, {"hooks": False, "over": self.axes.data.size}
+        if self._dtype == torch.bfloat16:
+            how["dtype"] = self._dtype  # and masters in fp32
         zeros = [
             Zero(module, optimizer, self.layout.zero, data, own=lambda x: x not in found, **how)
         ]

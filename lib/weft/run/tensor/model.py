@@ -42,6 +42,7 @@ def parallelize(
     sequence_parallel: bool = False,
     overlap: bool = False,
     checks: bool = True,
+    whole_sides: bool = True,
 ) -> nn.Module:
     """One or more of weft.nn.transformer's stages, or a part of one, over the ranks of a group.
 
@@ -59,25 +60,30 @@ def parallelize(
     A block whose MLP is another one than Block's, of experts say, has that whole on every rank, as
     it is and not a copy: there each works for all tokens.
 
+    Without `whole_sides` stages are given a rank's tokens and give them, [B, T/t, D], as their
+    neighbours in a pipeline do: less to pass on. Embeddings read whole tokens, and scores are of
+    all of them, in any case.
+
     In each forward ranks tell each other what a stage was given, so that none waits for ever where
     they differ. Who has made sure of that before does without `checks`.
     """
     ranks = TensorRanks(world, sequence_parallel, overlap, bool(checks))
     how = {"sequence_parallel": bool(sequence_parallel), "overlap": bool(overlap)}
-    how |= {"checks": bool(checks)}
+    how |= {"checks": bool(checks), "whole_sides": bool(whole_sides)}
     agreed(ranks.group, lambda: (None, how | _form(module, ranks.n)))
-    return _cut(module, ranks, world)
+    return _cut(module, ranks, world, bool(whole_sides))
 
 
-def _cut(module: nn.Module, ranks: TensorRanks, world: Group) -> nn.Module:
+def _cut(module: nn.Module, ranks: TensorRanks, world: Group, sides: bool) -> nn.Module:
     if is_part(module):
-        return _part(module, ranks, world, first=True, last=True)
+        return _part(module, ranks, world, first=sides, last=sides)
     children = list(module.children())
     if all(map(is_part, children)):
         last = len(children) - 1
-        cut = [_part(x, ranks, world, i == 0, i == last) for i, x in enumerate(children)]
+        ends = [(sides and i == 0, sides and i == last) for i in range(len(children))]
+        cut = [_part(x, ranks, world, *end) for x, end in zip(children, ends, strict=True)]
     else:  # of stages, each of which has whole sides
-        cut = [_cut(child, ranks, world) for child in children]
+        cut = [_cut(child, ranks, world, sides) for child in children]
     if not isinstance(module, nn.Sequential):
         return nn.ModuleList(cut)
     names = (name for name, _ in module.named_children())
