@@ -228,10 +228,10 @@ def test_a_zero_bubble_schedule_defers_the_gradients_of_cut_matrices(four):
 
 EVEN = Config(layers=4, width=12, heads=4, vocab=24, seq=8, hidden=24)
 COUNTED = [
-    Layout(p=2, t=2, d=2, schedule="zb_h1"),
-    Layout(p=2, t=2, d=2, schedule="zb_v", zero=1),
+    Layout(p=2, t=2, d=2, schedule="zb_h1", microbatch=3),
+    Layout(p=2, t=2, d=2, schedule="zb_v", zero=1, microbatch=3),
     Layout(p=2, t=2, d=2, zero=2, microbatch=3),
-    Layout(t=2, d=4, zero=3),
+    Layout(t=2, d=4, zero=3, microbatch=3),
     Layout(p=2, t=2, d=2, zero=1, sequence_parallel=True, microbatch=3),
 ]
 
@@ -281,8 +281,7 @@ RELAYS = [  # one step under each layout, which goes on from the one before
     ]),
     (SWITCH, [
         Layout(p=2, d=4, e=2, schedule="zb_v", zero=2),
-        Layout(t=2, d=2, c=2, e=4, microbatch=6),
-        Layout(p=2, t=2, d=2, zero=3, microbatch=6),
+        Layout(t=2, d=2, c=2, e=4, zero=3, microbatch=6),
     ]),
 ]  # fmt: skip
 

@@ -48,7 +48,10 @@ def gradients(o, inputs, do):
 
 
 def compared(world, T, layout, method, how, kernel):
-    """How far values and gradients are from the whole's, and bytes sent with what the plan says."""
+    """How far values and gradients are from the whole's, and bytes sent with what the plan says.
+
+    Where all is visible, ranks are told how many tokens there are.
+    """
     n = world.size
     H, G, V = (6 * n, 2 * n, K) if method == "ulysses" else (6, 2, 3 if kernel else K)
     if "documents" in how:
@@ -58,7 +61,8 @@ def compared(world, T, layout, method, how, kernel):
     wanted = want, *gradients(want, whole, do)
     mine = [ring.shard(x, world, layout) for x in whole]
     with traffic() as forward:
-        o = ring.attention(*mine, world, layout=layout, method=method, kernel=kernel, **how)
+        given = how if how else {"tokens": T}
+        o = ring.attention(*mine, world, layout=layout, method=method, kernel=kernel, **given)
     with traffic() as backward:
         found = o, *gradients(o, mine, ring.shard(do, world, layout))
     pairs = zip(found, wanted, strict=True)
@@ -252,6 +256,10 @@ def dtypes(world, wrong):
     attend(world, rows(2).double() if wrong else rows(2))
 
 
+def all_tokens(world, wrong):
+    attend(world, rows(2), tokens=12 if wrong else None)
+
+
 def document_ends(world, wrong):
     attend(world, rows(2), documents=[0, 5])
 
@@ -278,6 +286,7 @@ BAD = {
     (causals, 2): r"causal is False on rank 0 and True on rank 2, must be the same on every rank",
     (trained, 1): r"whether q, k or v requires its gradient is False on rank 0 and True on .*",
     (dtypes, 1): r"q's dtype is torch.float32 on rank 0 and torch.float64 on rank 1, must be .*",
+    (all_tokens, None): "tokens is 12, of which rank . has 4 with 'zigzag', must be those of q.*",
     (document_ends, None): "documents end at 5, must end at T = 6",
     (whole_parts, 2): r"x has T = 8 tokens, \[2, 2, 4\] of them on each rank: must be .*",
     (caches, None): "k has 0 tokens on all ranks, must have at least one on one of them",

@@ -40,7 +40,9 @@ class Stage(NamedTuple):
     zeros: Sequence[DataParallel] = ()
 
 
-def held(config: Config, layout: Layout, axes: Axes, dtype: torch.dtype, seed: int) -> list[Stage]:
+def held(
+    config: Config, layout: Layout, axes: Axes, tokens: "Tokens", dtype: torch.dtype, seed: int
+) -> list[Stage]:
     """This rank's stages.
 
     The whole is made on every rank, from one seed, and all but the rank's own is let go.
@@ -48,7 +50,7 @@ def held(config: Config, layout: Layout, axes: Axes, dtype: torch.dtype, seed: i
     plan = schedule(layout, 2 * layout.p)  # who has which stage does not depend on m
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        every = stages(config, plan.stages, _attention(layout, axes))
+        every = stages(config, plan.stages, tokens.attention)
     places = [0, *accumulate(map(len, every))]
     mine = (Stage(every[stage], places[stage]) for stage in plan.stages_of(axes.p.rank))
     return [_cut(stage, config, layout, axes, dtype) for stage in mine]
@@ -69,28 +71,26 @@ def _cut(stage: Stage, config: Config, layout: Layout, axes: Axes, dtype: torch.
     return stage._replace(module=module)
 
 
-def _attention(layout: Layout, axes: Axes) -> Attention:
-    """Of all of a sequence's tokens, wherever they are; "selective" computes it twice."""
-    found = causal
-    if layout.c > 1:
-        found = partial(attention, world=axes.c, causal=True, layout=TOKENS)
-    return _recomputed(found) if layout.recompute == "selective" else found
-
-
 def _recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A function of which autograd keeps the arguments alone."""
     return partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
 
 
 class Tokens:
-    """Which tokens of a sequence this rank has, and the mean loss that they are a part of."""
+    """Which tokens of a sequence this rank has, and what takes all: attention, and the mean loss.
+
+    `attention` is of all tokens, wherever they are; "selective" recomputing computes it twice.
+    """
 
     def __init__(self, config: Config, layout: Layout, axes: Axes):
-        self.c, self.rank = layout.c, axes.c.rank
+        self.c, self.rank, self._ring = layout.c, axes.c.rank, axes.c
+        self.attention: Attention = causal if layout.c == 1 else self._over_ranks
+        if layout.recompute == "selective":
+            self.attention = _recomputed(self.attention)
         self._mean = loss
         if layout.t > 1:
             self._mean = partial(cross_entropy, world=axes.t, words=config.vocab)
-        self._share = 1.0
+        self._share, self._all = 1.0, 0
 
     def own(self, T: int, modules: list[nn.Sequential], *tokens: Tensor) -> list[Tensor]:
         """This rank's part of [B, T] each; an embedding is told where in the sequence it stands."""
@@ -100,7 +100,7 @@ class Tokens:
         for part in (part for module in modules for part in module):
             if hasattr(part, "places"):
                 part.places = places
-        self._share = self.c * len(places) / T
+        self._share, self._all = self.c * len(places) / T, T
         return [x[:, list(places)] for x in tokens]
 
     def loss(self, scores: Tensor, targets: Tensor) -> Tensor:
@@ -108,3 +108,6 @@ class Tokens:
         wide = torch.promote_types(scores.dtype, torch.float32)
         mean = self._mean(scores.to(wide), targets)
         return mean if self.c == 1 else mean * self._share
+
+    def _over_ranks(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, self._ring, causal=True, layout=TOKENS, tokens=self._all)

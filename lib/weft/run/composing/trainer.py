@@ -70,11 +70,11 @@ class Trainer:
         self.norm: float | None = None
         self.steps = 0
         self.timeline: Timeline | None = None
-        stages = held(config, layout, self.axes, dtype, seed)
+        self._tokens = Tokens(config, layout, self.axes)
+        stages = held(config, layout, self.axes, self._tokens, dtype, seed)
         self.stages = [one._replace(zeros=self._sharded(one.module, optimizer)) for one in stages]
         self.zeros = [zero for stage in self.stages for zero in stage.zeros]
         check_optimizers([zero.optimizer for zero in self.zeros], world)
-        self._tokens = Tokens(config, layout, self.axes)
         self._pipelines: dict[int, Pipeline] = {}
 
     def step(self, batch: tuple[Tensor, Tensor]) -> Tensor:

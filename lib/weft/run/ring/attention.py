@@ -6,7 +6,7 @@ from typing import Any, SupportsIndex
 
 from torch import Tensor
 
-from weft.plan.arguments import chosen
+from weft.plan.arguments import chosen, whole
 from weft.plan.attention import Sizes, check
 from weft.plan.ring import LAYOUTS, METHODS, held, lengths
 from weft.plan.ring.hops import check_heads, stops
@@ -30,6 +30,7 @@ def attention(
     *,
     window: SupportsIndex | None = None,
     documents: Sequence[SupportsIndex] | None = None,
+    tokens: SupportsIndex | None = None,
 ) -> Tensor:
     """This rank's rows of attention over the tokens of all ranks, as if they were in one place.
 
@@ -42,7 +43,9 @@ def attention(
 
     `kernel` is any function with the face of weft.ref.attention.attention; None is torch's flash
     attention on a processor, else the reference. Differentiable, once: every rank runs backward.
-    ValueError, the same on all ranks, names an argument that does not fit or differs.
+    ValueError, the same on all ranks, names an argument that does not fit or differs. For that
+    they first tell each other what they were given; who knows that it agrees gives `tokens`, which
+    is T, and nobody does.
     """
     group, rank, n = group_rank_size(world)
     see: Visibility | None = None
@@ -60,7 +63,14 @@ def attention(
         trained = any(x.requires_grad for x in (q, k, v))
         return sizes.T, asked | {"whether q, k or v requires its gradient": trained}
 
-    counts = agreed(group, mine)
+    if tokens is None:
+        counts = agreed(group, mine)
+    else:
+        own, _ = mine()
+        counts = lengths(whole("tokens", tokens, least=n), n, layout)
+        if own != counts[rank]:
+            told = f"tokens is {tokens}, of which rank {rank} has {counts[rank]} with {layout!r}"
+            raise ValueError(f"{told}, must be those of q, which has {own}")
     check_shares("q", counts, layout)
     T = sum(counts)
     see.check_length(T)

@@ -32,6 +32,7 @@ class World:
     device: torch.device
     _group: dist.ProcessGroup = field(repr=False)
     _axes: dict[str, World] = field(default_factory=dict, repr=False)
+    _lines: dict[tuple[int, int], World] = field(default_factory=dict, repr=False)
 
     def group(self, axis: str | None = None) -> dist.ProcessGroup:
         """The process group of all these ranks, or of those along an axis of a grid."""
@@ -50,7 +51,8 @@ class World:
         """The same ranks, laid out on named axes; the last axis varies fastest.
 
         Every rank of this world calls it with the same axes. `world.grid(d=2, p=4).axis("p")` is
-        the pipeline that this rank belongs to.
+        the pipeline that this rank belongs to. Ranks that have been an axis before, of this or
+        another grid of these ranks, are the same World again: a group keeps threads and sockets.
         """
         if not axes or any(not is_count(length) for length in axes.values()):
             raise ValueError(f"axes = {axes}: each must be a whole number of at least 1")
@@ -64,10 +66,13 @@ class World:
         for name, length in axes.items():
             stride //= length
             here = self.rank // stride % length
-            first = self.rank - here * stride
-            ranks = [members[first + i * stride] for i in range(length)]
-            group = dist.new_group(ranks, use_local_synchronization=True)
-            along[name] = World(here, length, self.device, group)
+            line = (stride if length > 1 else 1, length)  # the same on every rank
+            if line not in self._lines:
+                first = self.rank - here * stride
+                ranks = [members[first + i * stride] for i in range(length)]
+                group = dist.new_group(ranks, use_local_synchronization=True)
+                self._lines[line] = World(here, length, self.device, group)
+            along[name] = self._lines[line]
         return World(self.rank, self.size, self.device, self._group, along)
 
 
