@@ -30,7 +30,7 @@ from weft.plan.composing.published import (
 )
 from weft.plan.composing.ranks import axes
 from weft.plan.composing.stages import Stages
-from weft.plan.composing.ways import way
+from weft.plan.composing.ways import hop, way
 from weft.plan.hardware import CHIPS, LINKS, Link
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.shape import SHAPES, Experts, ModelShape
@@ -236,6 +236,10 @@ def test_ways_are_links_inside_a_node_and_ports_outside():
     assert rate(2, 8) == rate(64, 8) == pytest.approx(0.94 * 25e9)
     assert rate(16, 1) == pytest.approx(8 * 0.94 * 25e9)  # a ring out of every port
     assert rate(4, 4) == pytest.approx(2 * 0.94 * 25e9)
+    assert rate(6, 1) == rate(4, 4)  # six of eight: some groups have two ranks elsewhere
+    assert way(SELENE.of(6), 6, 1).link.bandwidth == rate(8, 1)
+    assert hop(SELENE, 2, 4).bandwidth == rate(8, 1)
+    assert hop(SELENE, 4, 4).bandwidth == rate(2, 8)
 
 
 def test_a_layers_messages_are_priced_as_plan_collectives_prices_them():
@@ -358,6 +362,8 @@ def test_clusters_are_named_where_they_make_no_sense():
         Cluster(devices=0, **how)
     with pytest.raises(ValueError, match="between is 25"):
         Cluster(devices=8, **how | {"between": 25e9})
+    with pytest.raises(ValueError, match="dtype is 'fp32', must be one of bf16, fp16, fp8"):
+        estimate(SMALL, Layout(), 1, SELENE.of(1), "fp32")
     with pytest.raises(ValueError, match="dtype is 'fp8', must be one that a100-80 has"):
         estimate(SMALL, Layout(), 1, SELENE.of(1), "fp8")
     assert Cluster(devices=12, **how).nodes == 2

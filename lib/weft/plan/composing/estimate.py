@@ -12,7 +12,6 @@ from weft.plan.composing.layout import FOLDED, Layout
 from weft.plan.composing.messages import data_seconds, hop_seconds, hops
 from weft.plan.composing.reached import memory_rate
 from weft.plan.composing.stages import Stages, stage_seconds
-from weft.plan.hardware import SIZES
 from weft.plan.memory import divided
 from weft.plan.pipeline import idle
 from weft.plan.precision import RECIPES
@@ -22,6 +21,7 @@ PARTS = (
     "matmul", "attention", "elementwise", "recompute", "imbalance", "bubble", "tensor", "pipeline",
     "context", "experts", "data", "late", "optimizer",
 )  # fmt: skip
+TRAINED = "bf16", "fp16", "fp8"  # what matmuls compute in; the rest is counted in 16 bits
 # Bytes for a parameter beside what Adam cannot avoid, in Megatron-LM's optimizer: gradients copied
 # to fp32, checked, read for their norm, scaled, zeroed; and the master weights read for their copy.
 BESIDE = 32
@@ -104,7 +104,7 @@ def checked(
     instance(ModelShape, shape=shape)
     instance(Layout, layout=layout)
     instance(Cluster, cluster=cluster)
-    chosen("dtype", dtype, SIZES)
+    chosen("dtype", dtype, TRAINED)
     cluster.chip.rate(dtype)
     p, t, c, e = layout.p, layout.t, layout.c, layout.e
     if layout.devices != cluster.devices:

@@ -39,7 +39,7 @@ def hop_seconds(shape: ModelShape, layout: Layout, cluster: Cluster) -> float:
     """
     t, c = layout.t, layout.c
     nbytes = layout.microbatch * shape.seq // c * shape.width * SIZE
-    link = hop(cluster, t * c * layout.d)
+    link = hop(cluster, layout.p, t * c * layout.d)
     taken = link.latency + nbytes / t / link.bandwidth
     if t > 1 and not layout.sequence_parallel:
         taken += seconds("all_gather", nbytes, t, way(cluster, t, 1).link)

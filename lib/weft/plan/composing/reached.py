@@ -13,8 +13,9 @@ from weft.plan.hardware import Chip, Link
 # Of the data sheet's rate, while a matmul's tiles are computed: what does not come of its size.
 # A100: fitted; 0.91 of the best that mamf-finder found, 271.2 TFLOP/s (stas00/ml-engineering,
 # compute/accelerator). H100: cuBLAS makes 646 to 665 TFLOP/s of 8192 x 8192 with K from 4k to 16k
-# (Triton's Gluon tutorials), and by the same 0.91 of mamf-finder's 1402.6 in fp8. H200: 742, by
-# TileOPs' calibration. Other chips are taken to reach what an H100 does.
+# (Triton's Gluon tutorials), of which the last wave and the tiles' ends take 6 %; in fp8 the same
+# 0.91 of mamf-finder's 1402.6. H200: 742 in all, by TileOPs' calibration. Other chips are taken to
+# reach what an H100 does.
 MATMUL = MappingProxyType({"a100": 0.79, "h200": 0.79, "h100": 0.70})
 FP8 = 0.645
 BANDWIDTH = 0.848  # of memory: STREAM's triad on an H200, 4.07 of 4.8 TB/s, TileOPs' calibration

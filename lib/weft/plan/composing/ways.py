@@ -1,6 +1,7 @@
 """What a group of ranks sends through: a link inside a node, or rings through several nodes."""
 
 from functools import lru_cache
+from math import gcd
 from typing import NamedTuple
 
 from weft.plan.composing.cluster import Cluster
@@ -21,7 +22,8 @@ def way(cluster: Cluster, n: int, apart: int) -> Rings:
     """Between n ranks whose numbers are so far apart: rings through all of them.
 
     Each rank that a node has of the group sends out of it by a port of its own, as in
-    plan.zero.ring_bandwidth; of a ring's steps as many go between nodes as there are nodes.
+    plan.zero.ring_bandwidth; of a ring's steps as many go between nodes as there are nodes. Where
+    groups and nodes do not come out even, the node that has fewest of a group counts.
 
     >>> from weft.plan.composing import CLUSTERS
     >>> selene = CLUSTERS["selene"]
@@ -29,16 +31,16 @@ def way(cluster: Cluster, n: int, apart: int) -> Rings:
     ['240.0 GB/s', '94.0 GB/s', '23.5 GB/s']
     """
     inside, between = reached(cluster.inside, INSIDE), reached(cluster.between, BETWEEN)
-    here = max(1, min(n, cluster.node // apart))
-    if here == n:
+    here = gcd(n, max(1, cluster.node // apart))
+    if here == n or cluster.devices <= cluster.node:
         return Rings(inside, TAKEN_INSIDE)
     nodes = -(-n // here)
     late = (nodes * between.latency + (n - nodes) * inside.latency) / n
     return Rings(Link("rings", ring_bandwidth(n, between, inside, here), late), TAKEN_BETWEEN)
 
 
-def hop(cluster: Cluster, apart: int) -> Link:
-    """From one rank to the one whose number is so much higher."""
-    if apart < cluster.node:
+def hop(cluster: Cluster, n: int, apart: int) -> Link:
+    """Along n ranks that are so far apart: inside a node only if all of them are in one."""
+    if n * apart <= cluster.node:
         return reached(cluster.inside, INSIDE)
     return reached(cluster.between, BETWEEN)
