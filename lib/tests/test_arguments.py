@@ -20,7 +20,7 @@ EXEMPT = {  # layer -> reason -> names
         "they compare numbers in tensors: the references that ask them have what they refuse":
             "plan.linear.check plan.linear.check_feature plan.linear.check_pair"
             " plan.linear.check_per_token plan.linear.check_state plan.griffin.check_gates"
-            " plan.griffin.check_scan",
+            " plan.griffin.check_scan plan.tensor.check_words",
         "how commands are spelled": "plan.processes.Launcher",
         "a mesh names the arguments": "plan.processes.rank_at",
         "what functions give: whoever makes one says what is in it":

@@ -41,6 +41,7 @@ LACKS = {
             "retention",
             "ring",
             "sparse",
+            "tensor",
             "zero",
         ],
         CLOSED,
@@ -51,12 +52,14 @@ LACKS = {
         "processes": METERED,
         "ring": HANDED,
         "sparse": "tensors are handles, and blocks are read through what an answer was handed",
+        "tensor": HANDED,
     },
     "gives up": dict.fromkeys(
         ["attention", "collectives", "decode", "offload", "precision"], FOUND
     ),
     "too much time": dict.fromkeys(
-        ["attention", "decode", "gpu", "precision", "ring", "roofline", "sparse", "zero"], COUNTED
+        ["attention", "decode", "gpu", "precision", "ring", "roofline", "sparse", "tensor", "zero"],
+        COUNTED,
     ),
     "other mechanism": dict.fromkeys(
         [
@@ -69,6 +72,7 @@ LACKS = {
             "processes",
             "roofline",
             "sparse",
+            "tensor",
         ],
         ONLY,
     ),

@@ -49,6 +49,7 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
     },
     "zero": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
     "offload": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
+    "tensor": {"nn": "what it cuts is `nn.transformer`, or a linear layer of any model"},
     "pipeline": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
     "composing": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
     "attention": {"nn": PASSED_IN, "run": ONE_DEVICE},

@@ -4,6 +4,7 @@ import torch
 
 from weft.meter import Sram
 from weft.ref.experts import route
+from weft.ref.tensor import vocabulary_part
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DICE = torch.Generator().manual_seed(0)
@@ -38,6 +39,12 @@ ADAM |= {
 }
 ADAM |= {"weight_decay": 0.0}
 
+BETWEEN = {"x": some(5, 3), "weight": some(3), "bias": some(3), "residual": some(5, 3),
+           "gate": some(5, 3), "up": some(5, 3), "scores": some(5, 8), "first": 4, "last": 11,
+           "targets": torch.tensor([4, 0, 10, 7, 11]).to(DEVICE), "lse": some(5) + 3,
+           "slope": some(5)}  # fmt: skip
+BETWEEN["parts"] = [vocabulary_part(BETWEEN["scores"], BETWEEN["targets"], 4, 11)]
+
 VALUES = {
     "": heads(16) | CACHES.copy() | LENGTHS | ADAM,
     "ref.attention.": heads(16) | {"sram": Sram(10**6), "tile_q": 2, "tile_k": 2, "s": some(2, 3)}
@@ -50,6 +57,7 @@ VALUES = {
     "ref.griffin.": {"x": some(2, 5, 3), "a_param": some(3), "initial": some(2, 3), "window": 2,
                      "input_gate": some(2, 5, 3).sigmoid(), "reset": some(2, 5) > 0,
                      "recurrence_gate": some(2, 5, 3).sigmoid(), "a": some(2, 5, 3).sigmoid()},
+    "ref.tensor.": BETWEEN,
     "ref.linear.": heads(16) | {"feature": "relu", "initial": None, "chunk": 3, "causal": True},
     "ref.retention.": heads(16) | {"decay": [0.5, 0.75], "initial": some(1, 2, 16, 16)}
     | {"chunk": 3, "H": 2},
@@ -74,6 +82,7 @@ VALUES = {
         "x": some(5, 8).half(), "w": some(2, 8, 16).half(), "up": some(4, 8, 16).half(),
         "down": some(4, 16, 8).half(),
     },
+    "kernels.tensor.": BETWEEN | {"target": "sm_90", "only": ("swiglu",)},
     "kernels.sparse.": {"window": 2, "dilation": 1, "global_mask": some(1, 4) > 0, "block": 2,
                         "layout": torch.ones(1, 2, 2, dtype=torch.bool).to(DEVICE)}
     | heads(16) | {f"global_{name}": x for name, x in heads(16).items()} | {"target": "sm_90"},
@@ -87,5 +96,7 @@ VALUES = {
     },
     "kernels.precision.": {"target": "sm_90"},
 }  # fmt: skip
+for _layer in ("ref", "kernels"):
+    VALUES[f"{_layer}.tensor.cross_entropy."] = {"targets": BETWEEN["targets"].clamp(max=7)}
 VALUES["ref.decode."] = VALUES["kernels.decode.paged_attention."] = CACHES
 VALUES["kernels.decode.per_head."] = VALUES["kernels.decode.partials."] = CACHES

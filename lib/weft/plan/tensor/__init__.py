@@ -1,5 +1,13 @@
 """Tensor and sequence parallelism: what a layer sends, keeps, and waits for."""
 
+from weft.plan.tensor.accepts import (
+    VocabularyPart,
+    check_norm,
+    check_part,
+    check_swiglu,
+    check_words,
+)
+from weft.plan.tensor.between import MOVED, Moved, fused_work
 from weft.plan.tensor.kept import kept
 from weft.plan.tensor.latency import kv_share, one_shot, one_shot_until
 from weft.plan.tensor.price import OVERLAPS, LayerTime, busy, layer_time, wall
@@ -18,14 +26,22 @@ from weft.plan.tensor.traffic import (
 
 __all__ = [
     "HALVES",
+    "MOVED",
     "OVERLAPS",
     "PLAYBOOK",
     "CallStep",
     "LayerCall",
     "LayerTime",
+    "Moved",
     "Scaled",
+    "VocabularyPart",
     "busy",
     "calls",
+    "check_norm",
+    "check_part",
+    "check_swiglu",
+    "check_words",
+    "fused_work",
     "kept",
     "kv_share",
     "layer_time",
