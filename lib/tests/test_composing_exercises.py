@@ -6,9 +6,8 @@ from ast import literal_eval
 from graded import Exercises
 from pytest import approx, raises
 
-from weft.plan.composing import Layout, estimate, groups
-from weft.plan.composing.cluster import CLUSTERS
-from weft.plan.pipeline.bubble import overhead
+from weft.plan.composing import CLUSTERS, Layout, estimate, groups
+from weft.plan.pipeline import overhead
 from weft.plan.processes import nodes
 from weft.plan.shape import SHAPES
 

@@ -28,7 +28,7 @@ def crossed(order: str, sizes: dict, per_node: int, sent: dict) -> dict[tuple[in
     alone, in the order of their numbers, the first e share the experts, then the next e, and so on;
     each of them sends sent["e"] to each of the others.
 
-    Leave out pairs that send nothing, and what stays inside a node.
+    Leave out pairs of which one sends the other nothing, and what stays inside a node.
 
     With {"t": 2, "c": 1, "d": 2, "p": 2, "e": 2}, nodes of 4 ranks and {"t": 1000, "c": 0,
     "d": 100, "p": 10, "e": 1}, order "tcdp" gives {(0, 1): 40, (1, 0): 40}: four pairs of stages
@@ -81,14 +81,15 @@ def undone(model: dict, run: dict, said: dict) -> tuple[float, float, float]:
 
     A token takes 2 FLOPs in forward for each parameter of a matrix that it is multiplied with: in
     each layer q, k, v, the output's and the MLP's, and the head's of D times its words. Scores and
-    values together take 4 H K for each pair of tokens, s pairs for each token, or half of them
-    counted causal. Backward takes twice what forward takes. Selective recomputation takes scores
-    and values of all layers once more, full recomputation all of the layers; never the head.
-    Where the table is counted it is one matrix more, as large as the head that was counted, unless
-    embedding and head are tied: then they are one matrix, which is the head's.
+    values of a layer take 4 H K together for each pair of tokens: a token has s pairs if all are
+    counted, half as many if it is causal, or none. Backward takes twice what forward takes.
+    Selective recomputation takes the pairs of all layers once more, as they are counted, full
+    recomputation all that layers take in forward; never the head. A table that is counted is one
+    more matrix, as large as the head that was counted, forward and backward, unless embedding and
+    head are tied: then it is the head's matrix, counted once.
 
-    MFU counts all pairs, the head's words without padding, no table, nothing recomputed; HFU counts
-    what the run recomputed beside. Both are shares of the run's peak.
+    Return (seconds, MFU, HFU). MFU counts all pairs, the head's words without padding, no table,
+    nothing recomputed; HFU counts what the run recomputed, too. Both are shares of the run's peak.
 
     MT-NLG, {"layers": 105, "width": 20480, "heads": 128, "groups": 128, "key": 160, "hidden":
     81920, "matrices": 2, "words": 50272, "padded": 51200, "tied": True}, on {"gpus": 2240,
@@ -137,30 +138,32 @@ def layout(cluster: dict, model: dict, batch: int) -> tuple | None:
     has v stages, p v at most as many as layers; with v > 1, p is more than 1 and divides the
     microbatches. zero is 1 or 3. Ranks are numbered with t fastest, then d, then p.
 
-    Time. A layer takes 6 s FLOPs for each of its parameters, and sends eight times (t - 1) / t of
-    2 s D bytes inside the node, beside which nothing is computed. The head takes 6 s FLOPs for each
-    parameter, and sends nothing. t divides all FLOPs. The last rank of a pipeline has the head and
-    some layers, perhaps none; the others share the other layers, as evenly as can be, the first
-    having the most. Layers are dealt so that the slowest rank is as fast as can be; of several such
-    ways the one with the fewest layers on the last.
+    Time. For a microbatch, forward and backward, a layer takes 6 s FLOPs for each parameter, and
+    sends eight times (t - 1) / t of 2 s D bytes inside the node, while nothing is computed. The
+    head takes 6 s FLOPs for each parameter, and sends nothing. t divides all FLOPs. With p = 1 a
+    rank has all layers and the head. Else the last rank of a pipeline has the head and any number
+    of layers, or none; the others share the rest as evenly as can be, the first having the most.
+    Layers are dealt so that the slowest rank is as fast as can be; of several such ways the one
+    with the fewest layers on the last.
 
-    What the slowest rank takes for a microbatch is S, and P are the parameters, divided by t, of
-    the rank that has most of them. Of each message d ranks send (d - 1) / d, 2 bytes a parameter:
-    inside if a node has all t d of them, else outside. ZeRO-1 scatters P gradients and gathers P
-    weights once a step, beside the last microbatch; what is longer than S is waited for. ZeRO-3
-    does the same for each microbatch, and gathers once more, for forward and for backward; so a
-    microbatch takes the larger of S and these three, instead of S.
+    S is what the slowest rank takes for a microbatch, and P the most parameters that a rank has,
+    divided by t. A scatter or a gather of P over the d ranks sends (d - 1) / d of 2 P bytes: inside
+    if a node holds t d ranks, else outside. ZeRO-1 scatters gradients once a step and then gathers
+    weights, beside the last microbatch: what both take longer than S is added to the step. ZeRO-3
+    gathers weights for forward, again for backward, and scatters gradients, in each microbatch; if
+    the three take longer than S, a microbatch takes as long as they.
 
-    To the microbatches come p - 1 more, divided by v, for the bubble. And each microbatch crosses
-    between stages v times forward and v times backward, with 2 s D / t bytes, beside nothing:
-    outside, if all GPUs are more than a node, else inside. With p = 1 nothing crosses.
+    The step takes all microbatches of a pipeline, and for the bubble (p - 1) / v more of them. With
+    p > 1 each microbatch crosses between stages v times forward and v times backward, with
+    2 s D / t bytes, while nothing is computed: outside if there are more GPUs than a node has, else
+    inside.
 
-    Memory is that of the fullest rank, the first or the last, t dividing all of it. A rank's
-    parameters take 6 + 12 / d bytes each in ZeRO-1; in ZeRO-3 18 / d, and 2 for each parameter of
-    the larger of layer and head, gathered. A rank's layers keep `kept` for as many microbatches as
-    are in flight: on the first rank p, or all if they are fewer; on the last 1. With v > 1 they are
-    (p v + p - 1) / v and ((v - 1) p + 1) / v. The rank with the head has 4 s bytes a word, too. It
-    has to fit into nine tenths.
+    Memory is that of the fuller of first rank and last, t dividing all of it. A rank's parameters
+    take 6 + 12 / d bytes each in ZeRO-1; in ZeRO-3 18 / d, and 2 more for each of the larger of a
+    layer and the head, which are there whole. Each of its layers keeps `kept` for as many
+    microbatches as are in flight: on the first rank p, or all if they are fewer; on the last 1.
+    With v > 1 they are (p v + p - 1) / v and ((v - 1) p + 1) / v. The rank with the head has 4 s
+    bytes a word, too. It has to fit into nine tenths of a GPU's.
 
     Of equally short steps return any; None if nothing fits. GPT-3 on {"gpus": 1024, "node": 8,
     "memory": 80e9, "rate": 156e12, "inside": 300e9, "outside": 25e9}: {"layers": 96, "layer":
