@@ -234,8 +234,8 @@ def layers_dealt(L, p, layer, head) -> tuple[int, int]:
     return min(ways)[2], min(ways)[1]
 
 
-def one_layout(cluster, model, batch, t, p, d, v, zero) -> tuple[float, float, dict]:
-    """Bytes on the fullest rank, seconds of a step, and what these are made of."""
+def one_layout(cluster, model, batch, t, p, d, v, zero) -> tuple[list, float, dict]:
+    """Bytes on the first rank and the last, seconds of a step, and what these are made of."""
     s, n, m = model["tokens"], cluster["gpus"], batch // d
     inner, outer = cluster["inside"], cluster["outside"]
     flops = 6 * s / (t * cluster["rate"])
@@ -246,7 +246,7 @@ def one_layout(cluster, model, batch, t, p, d, v, zero) -> tuple[float, float, d
     has = [first * model["layer"], last * model["layer"] + model["head"]]
     share = 2 * (max(has) / t) * (d - 1) / d / (inner if t * d <= cluster["node"] else outer)
     each = S if zero == 1 else max(S, 3 * share)
-    parts = {"microbatches": m * each, "bubble": (p - 1) * each / v}
+    parts = {f"{m} microbatches of {each:.6g} s": m * each, "bubble": (p - 1) * each / v}
     parts["crossing"] = 0.0
     if p > 1:
         hop = 2 * s * model["width"] / t / (inner if n <= cluster["node"] else outer)
@@ -263,11 +263,11 @@ def one_layout(cluster, model, batch, t, p, d, v, zero) -> tuple[float, float, d
     kept[1] += 4 * s * model["words"]
     if p == 1:
         kept = kept[1:]
-    return max(kept) / t, sum(parts.values()), parts
+    return [nbytes / t for nbytes in kept], sum(parts.values()), parts
 
 
 def all_layouts(cluster, model, batch) -> list[tuple]:
-    """All there are, as (seconds, t, p, d, v, zero, bytes, parts)."""
+    """All there are, as (seconds, t, p, d, v, zero, bytes, bytes by rank, parts)."""
     n, found = cluster["gpus"], []
     for t in range(1, cluster["node"] + 1):
         if cluster["node"] % t or model["heads"] % t or n % t:
@@ -280,8 +280,8 @@ def all_layouts(cluster, model, batch) -> list[tuple]:
                 if v > 1 and (p == 1 or batch // d % p):
                     continue
                 for zero in (1, 3):
-                    nbytes, seconds, parts = one_layout(cluster, model, batch, t, p, d, v, zero)
-                    found.append((seconds, t, p, d, v, zero, nbytes, parts))
+                    kept, seconds, parts = one_layout(cluster, model, batch, t, p, d, v, zero)
+                    found.append((seconds, t, p, d, v, zero, max(kept), kept, parts))
     return found
 
 
@@ -303,15 +303,22 @@ def check_layout(told, cluster, model, batch, got, fastest=True) -> None:
     if one is None:
         expect(f"{told}: (t, p, d, v, zero)", tuple(got[:5]), good[0][1:6], hint="it is no layout")
     name = "{}: t={}, p={}, d={}, v={}, zero={}".format(told, *one[1:6])
-    expect(f"{name}: bytes on the fullest rank", got[5], one[6], 1e-9 * one[6])
+    kept = " and the last ".join(f"{nbytes:.6g}" for nbytes in one[7])
+    hint = f"the first rank has {kept}" if len(one[7]) > 1 else None
+    expect(f"{name}: bytes on the fullest rank", got[5], one[6], 1e-9 * one[6], hint)
     if not fits(cluster, one):
         raise WrongAnswer(f"{name}: expected to fit, got {got[5]:.6g} bytes")
     if fastest:
-        parts = ", ".join(f"{x:.6g} s {key}" for key, x in one[7].items() if x)
-        expect(f"{name}: seconds", got[6], one[0], 1e-9 * one[0], hint=f"they are {parts}")
+        expect(f"{name}: seconds", got[6], one[0], 1e-9 * one[0], f"they are {made_of(one)}")
         if one[0] > good[0][0] * (1 + 1e-9):
-            shorter = "yours fits, and a step of another that fits is shorter"
-            expect(f"{told}: (t, p, d, v, zero)", tuple(got[:5]), good[0][1:6], hint=shorter)
+            hint = f"yours takes {one[0]:.6g} s; that one fits, too, and takes {made_of(good[0])}"
+            expect(f"{told}: (t, p, d, v, zero)", tuple(got[:5]), good[0][1:6], hint=hint)
+
+
+def made_of(one) -> str:
+    """The parts of a step in words."""
+    parts = "; ".join(f"{key}: {x:.6g}" for key, x in one[8].items() if x)
+    return f"{one[0]:.6g} s ({parts})"
 
 
 # --- in the grader's process: a rhythm ------------------------------------------------------------
