@@ -240,6 +240,7 @@ def test_layout_memory(answers, probe):
 
 @pytest.mark.points(
     1,
+    seconds=60,
     after="test_layout_memory",
     read=SUM,
     hint="m is the batch over d, and S the slowest rank's",
@@ -296,6 +297,7 @@ def test_rhythm(answers, probe):
 
 @pytest.mark.points(
     1,
+    seconds=60,
     after="test_rhythm",
     read=FAIL,
     hint="best a for each k, then the best of these; the nearest whole numbers of the best"
@@ -311,6 +313,7 @@ def test_rhythm_levels(answers, probe):
 
 @pytest.mark.points(
     1,
+    seconds=60,
     after="test_rhythm_levels",
     read=FAIL,
     hint="steps of a day are what counts: more GPUs have shorter steps, and fail more often",

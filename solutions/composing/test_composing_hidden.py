@@ -18,6 +18,7 @@ def needs(*modules):
 
 @pytest.mark.points(
     1,
+    seconds=60,
     after="test_crossed_experts",
     read="The odometer: which axis gets which wire",
     hint="try nodes of 3 or 5 ranks, and e that is more than d",
@@ -75,6 +76,7 @@ def test_undone_any(
 
 @pytest.mark.points(
     1,
+    seconds=60,
     after="test_layout_real",
     read="The best layout, and why the runner-up loses",
     hint="try a head that is worth many layers, and more stages than microbatches",
@@ -112,6 +114,7 @@ def test_layout_any(answers, probe, gpus, node, rate, inside, outside, per_rank,
 
 @pytest.mark.points(
     1,
+    seconds=60,
     after="test_rhythm_runs",
     read="When devices fail",
     hint="try a step that is longer than the best time between copies",
