@@ -32,6 +32,7 @@ LACKS = {
     "library's own": dict.fromkeys(
         [
             "attention",
+            "composing",
             "decode",
             "experts",
             "griffin",
@@ -47,6 +48,7 @@ LACKS = {
         CLOSED,
     ),
     "out of sight": {
+        "composing": HANDED,
         "experts": HANDED,
         "pipeline": METERED,
         "processes": METERED,
@@ -58,12 +60,24 @@ LACKS = {
         ["attention", "collectives", "decode", "offload", "precision"], FOUND
     ),
     "too much time": dict.fromkeys(
-        ["attention", "decode", "gpu", "precision", "ring", "roofline", "sparse", "tensor", "zero"],
+        [
+            "attention",
+            "composing",
+            "decode",
+            "gpu",
+            "precision",
+            "ring",
+            "roofline",
+            "sparse",
+            "tensor",
+            "zero",
+        ],
         COUNTED,
     ),
     "other mechanism": dict.fromkeys(
         [
             "attention",
+            "composing",
             "decode",
             "gpu",
             "griffin",
@@ -82,6 +96,7 @@ LACKS = {
     },
     "too many bytes": {"hopper": "what fits is asked for, and what waits; nothing moves"},
     "too much memory": {
+        "composing": "what a rank keeps is as large as what it was given; what it sends decides",
         "precision": "a kernel holds a block, and no more of it than it loads",
         "processes": "what a rank keeps is what it was given, and the one message",
     },
