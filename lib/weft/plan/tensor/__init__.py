@@ -19,6 +19,7 @@ from weft.plan.tensor.latency import (
     kv_share,
     one_shot,
     one_shot_until,
+    ring_of_few,
 )
 from weft.plan.tensor.price import (
     OVERLAPS,
@@ -30,6 +31,7 @@ from weft.plan.tensor.price import (
 from weft.plan.tensor.published import (
     PLAYBOOK,
     Scaled,
+    fitted,
 )
 from weft.plan.tensor.traffic import (
     HALVES,
@@ -60,12 +62,14 @@ __all__ = [
     "check_part",
     "check_swiglu",
     "check_words",
+    "fitted",
     "fused_work",
     "kept",
     "kv_share",
     "layer_time",
     "one_shot",
     "one_shot_until",
+    "ring_of_few",
     "sent",
     "sent_ends",
     "sent_norms",
