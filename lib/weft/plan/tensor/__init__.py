@@ -29,6 +29,7 @@ from weft.plan.tensor.price import (
     wall,
 )
 from weft.plan.tensor.published import (
+    NODES,
     PLAYBOOK,
     Scaled,
     fitted,
@@ -48,6 +49,7 @@ from weft.plan.tensor.traffic import (
 __all__ = [
     "HALVES",
     "MOVED",
+    "NODES",
     "OVERLAPS",
     "PLAYBOOK",
     "CallStep",
