@@ -19,11 +19,13 @@ class Attention(nn.Module):
         self.q = nn.Linear(D, HEADS * K, bias=False)
         self.k, self.v = (nn.Linear(D, GROUPS * K, bias=False) for _ in range(2))
         self.out = nn.Linear(HEADS * K, D, bias=False)
+        self.q_norm, self.k_norm = nn.RMSNorm(K), nn.RMSNorm(K)
 
     def forward(self, x):
         q, k, v = (
             layer(x).unflatten(-1, (-1, K)).transpose(1, 2) for layer in (self.q, self.k, self.v)
         )
+        q, k = self.q_norm(q), self.k_norm(k)
         o = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return self.out(o.transpose(1, 2).flatten(2))
 
@@ -52,11 +54,16 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """What the recipe's names stand for."""
 
-    def __init__(self):
+    def __init__(self, tied):
         super().__init__()
         self.tokens, self.norm = nn.Embedding(N, D), nn.RMSNorm(D)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(D, N, bias=False)
+        for name, weight in self.named_parameters():
+            if "norm" in name:  # so that which head or channel it meets is seen
+                nn.init.normal_(weight)
+        if tied:
+            self.head.weight = self.tokens.weight
 
     def forward(self, tokens):
         x = self.tokens(tokens)
@@ -81,28 +88,47 @@ def recipe(page):
     return names
 
 
-def over_ranks(world, page):
-    """How far loss, norm and gradients of the recipe are from those of one process."""
+def over_ranks(world, page, tied):
+    """How far loss, norm, gradients and weights after steps are from those of one process."""
     names = recipe(page)
     torch.manual_seed(0)
-    alone = Decoder().double()
-    model = Decoder().double()
+    alone = Decoder(tied).double()
+    model = Decoder(tied).double()
     model.load_state_dict(alone.state_dict())
-    tokens, targets = torch.randint(N, (2, 3, 8))
-    mean = cross_entropy(alone(tokens).flatten(0, 1), targets.flatten())
-    mean.backward()
-    norm = nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
     mesh = DeviceMesh.from_group(world.group(), "cpu", mesh_dim_names=("tp",))
     names["tensor_parallel"](model, mesh)
-    found = names["loss_and_gradients"](model, tokens, targets)
-    wrong = [(found[0] - mean).abs().item(), (found[1] - norm).abs().item()]
-    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
-        wrong.append((one.grad.full_tensor() - other.grad).abs().max().item())
+    if tied:
+        assert model.head.weight is not model.tokens.weight  # as the page warns
+        exec(tying(page), {"model": model})
+    pairs = list(zip(model.parameters(), alone.parameters(), strict=True))
+    steps = [torch.optim.AdamW(x.parameters(), lr=0.1) for x in (model, alone)]
+    wrong = []
+    for _ in range(3):
+        tokens, targets = torch.randint(N, (2, 3, 8))
+        mean = cross_entropy(alone(tokens).flatten(0, 1), targets.flatten())
+        mean.backward()
+        norm = nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
+        found = names["loss_and_gradients"](model, tokens, targets)
+        wrong += [(found[0] - mean).abs().item(), (found[1] - norm).abs().item()]
+        for one, other in pairs:
+            wrong.append((one.grad.full_tensor() - other.grad).abs().max().item())
+        for step in steps:
+            step.step()
+            step.zero_grad()
+        for one, other in pairs:
+            wrong.append((one.full_tensor() - other).abs().max().item())
     kept = model.blocks[0].mlp.up.weight.to_local().numel()
     return max(wrong), kept
 
 
-def test_the_recipe_is_one_process_with_gradients_and_their_norm(page):
-    for wrong, kept in launch(over_ranks, 2, page, backend="gloo"):
-        assert wrong < 1e-10
+def tying(page):
+    """The line that the page gives for a head that is the embedding."""
+    (line,) = re.findall(r"`(model\.head\.weight = .*?)`", page)
+    return line
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_recipe_is_one_process_with_gradients_and_their_norm(page, tied):
+    for wrong, kept in launch(over_ranks, 2, page, tied, backend="gloo"):
+        assert wrong < 1e-8
         assert kept == D * F // 2

@@ -52,6 +52,11 @@ def cut_svg(t: int = 3, hidden: int = 8) -> str:
         mine = f"rank {r}: {counts[r]} of {hidden} rows"
         box(figure, AT[3], middle - F / 2 + start, D, many, hue, mine)
         arrow(figure, AT[3] + D + 4, middle, AT[4] - 4)
+        for i in range(1, hidden):
+            at = i * F / hidden
+            _between(figure, AT[1] + at, middle - D / 2, AT[1] + at, middle + D / 2)
+            _between(figure, AT[2] + at, middle - T / 2, AT[2] + at, middle + T / 2)
+            _between(figure, AT[3], middle - F / 2 + at, AT[3] + D, middle - F / 2 + at)
         tip = f"rank {r}: a summand of every output"
         box(figure, AT[4], middle - T / 2, D, T, PARTIAL.paint(), tip)
     centre = TOP + (t * (HIGH + GAP) - GAP) / 2
@@ -61,9 +66,14 @@ def cut_svg(t: int = 3, hidden: int = 8) -> str:
     said(figure, AT[5] - 8, centre - T / 2 - 8, "+", font_size=16)
     box(figure, AT[5] - 2, centre - T / 2, D, T, WHOLE, "the sum, whole on every rank")
     bottom = TOP + t * (HIGH + GAP) + 12
-    said(figure, (AT[1] + AT[4]) / 2, bottom, "nobody asks a neighbour")
+    said(figure, (AT[1] + AT[4]) / 2, bottom, "nothing is sent before the sum")
     said(figure, AT[5] - 18, bottom, "all-reduce")
     return str(figure)
+
+
+def _between(figure: Figure, x: float, y: float, to: float, below: float) -> None:
+    """A thin line between two neurons."""
+    figure.line(x, y, to, below, stroke_width=0.5, stroke_opacity=0.5)
 
 
 def _describe(t: int, counts: list[int]) -> str:

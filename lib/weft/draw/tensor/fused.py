@@ -1,11 +1,11 @@
-"""Two matrices stored as one, cut at one stroke and cut each: which columns a rank multiplies."""
+"""Two matrices stored as one, cut as one and cut each: which columns a rank multiplies."""
 
 from weft.draw.figure import INK, Figure
 from weft.draw.tensor.states import RANKS, box, said
 from weft.plan.arguments import whole
 
 WIDE, CELL, HIGH, TOP = 350, 36, 24, 66
-WAYS = "at one stroke: wrong", "each: right"
+WAYS = "as one matrix: wrong", "each: right"
 
 
 def fused_svg(t: int = 2, columns: int = 4) -> str:
@@ -53,7 +53,7 @@ def _cell(figure: Figure, x: float, y: float, name: str, rank: int, size: float 
 
 def _describe() -> str:
     return (
-        "A matrix of four gate columns and four up columns on two ranks. Cut at one stroke, rank 0 "
+        "A matrix of four gate columns and four up columns on two ranks. Cut as one, rank 0 "
         "has all gates and rank 1 all ups, and what a rank multiplies with each other are gates "
         "with gates and ups with ups. Cut each, a rank has two gates and the two ups that belong "
         "to them."

@@ -19,6 +19,7 @@ from weft.plan.tensor.latency import (
     kv_share,
     one_shot,
     one_shot_until,
+    ring_of_few,
 )
 from weft.plan.tensor.price import (
     OVERLAPS,
@@ -28,8 +29,10 @@ from weft.plan.tensor.price import (
     wall,
 )
 from weft.plan.tensor.published import (
+    NODES,
     PLAYBOOK,
     Scaled,
+    fitted,
 )
 from weft.plan.tensor.traffic import (
     HALVES,
@@ -46,6 +49,7 @@ from weft.plan.tensor.traffic import (
 __all__ = [
     "HALVES",
     "MOVED",
+    "NODES",
     "OVERLAPS",
     "PLAYBOOK",
     "CallStep",
@@ -60,12 +64,14 @@ __all__ = [
     "check_part",
     "check_swiglu",
     "check_words",
+    "fitted",
     "fused_work",
     "kept",
     "kv_share",
     "layer_time",
     "one_shot",
     "one_shot_until",
+    "ring_of_few",
     "sent",
     "sent_ends",
     "sent_norms",

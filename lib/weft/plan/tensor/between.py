@@ -57,8 +57,8 @@ def fused_work(
 
     `width` is D, F, or the words of a rank. "plain" is torch's operations one by one, autograd's
     backward included; "apart" a kernel for the sum and one for the norm, or for maximum and sum;
-    "fused" the fewest bytes that there can be. An exponential counts as one FLOP, and a version's
-    casts as none. What there is once for a row or a column is left out.
+    "fused" the fewest bytes of a kernel that has no matmul in it. An exponential counts as one
+    FLOP, and a version's casts as none. What there is once for a row or a column is left out.
 
     >>> [fused_work("norm", 1, 1, version=v).bytes for v in MOVED["norm"]]
     [46, 10, 8]

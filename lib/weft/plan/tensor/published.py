@@ -44,6 +44,20 @@ PLAYBOOK = (
 )
 
 
+def fitted(t: int, at: Scaled) -> float:
+    """Throughput of a GPU at t over that at t = 2, if a row's measured loss is all t - 1.
+
+    That is `busy` with such a w that row `at`, without sequence parallelism, is met: what would
+    be left at t if links stayed as they are at that row.
+
+    >>> f"{fitted(16, PLAYBOOK[2]):.2f}"
+    '0.61'
+    """
+    first, kept = PLAYBOOK[0].t - 1, at.measured[0]
+    w = ((at.t - 1) * kept - first) / (1 - kept)
+    return (w + first) / (w + t - 1)
+
+
 def _busy(t: int) -> float:
     link = LINKS["nvlink4"] if t <= 8 else NODES
     return busy(WIDTH, t, CHIPS["h100"], link, share=SHARE)
