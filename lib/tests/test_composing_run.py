@@ -15,11 +15,12 @@ from torch.nn.utils import clip_grad_norm_
 from weft.meter import traffic
 from weft.nn.experts import ExpertsConfig
 from weft.nn.transformer import Config, loss, stages
-from weft.plan.composing import Layout
+from weft.plan.composing import Layout, groups
 from weft.plan.shape import ModelShape
 from weft.plan.tensor import sent, sent_ends, sent_norms
 from weft.plan.zero import sent as zero_sent
 from weft.run.composing import Trainer
+from weft.run.composing.axes import lay_out
 from weft.run.composing.stages import schedule
 from weft.run.pipeline.defer import WeightGradientStore, weight_gradients
 from weft.run.tensor import parallelize
@@ -103,7 +104,7 @@ def eight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("relays")
     wholes = [alone(config, "adam", None, 8, len(layouts)) for config, layouts in RELAYS]
     jobs = {name: (all_trained, with_wholes(cases)) for name, cases in ON_8.items()}
-    jobs |= {"bytes": (count_bytes,), "relays": (relayed, str(folder), wholes)}
+    jobs |= {"bytes": (count_bytes,), "relays": (relayed, str(folder), wholes), "axes": (laid,)}
     return launch(all_done, 8, jobs, backend="gloo", timeout=300), folder
 
 
@@ -155,6 +156,26 @@ ON_6 = [
 @pytest.mark.parametrize("name", ON_8)
 def test_eight_ranks_give_what_one_process_gives(name, eight):
     holds(ON_8[name], [found[name] for found in eight[0]])
+
+
+SPREAD = Layout(p=2, d=2, c=2, e=2), Layout(t=2, d=2, c=2, e=4)
+
+
+def laid(world):
+    """The ranks of each of this rank's axes."""
+    found = []
+    for layout in SPREAD:
+        made = lay_out(layout, world)._asdict()
+        found.append({k: dist.get_process_group_ranks(axis.group()) for k, axis in made.items()})
+    return found
+
+
+def test_ranks_lie_where_the_plan_puts_them(eight):
+    names = {"data": "dc", "copies": "dc/e"}
+    for rank, found in enumerate(eight[0]):
+        for layout, axes in zip(SPREAD, found["axes"], strict=True):
+            for name, ranks in axes.items():
+                assert tuple(ranks) in groups(layout, names.get(name, name)) and rank in ranks
 
 
 def test_six_ranks_give_what_one_process_gives():

@@ -222,6 +222,7 @@ def test_a_grid_has_groups_along_its_axes():
             total = torch.tensor([world.rank])
             dist.all_reduce(total, group=grid.group(name))
             axis = grid.axis(name)
+            assert axis is world.grid(x=2, y=3).axis("xy"["dp".index(name)])
             totals[name] = (axis.rank, axis.size, total.item())
         return totals
 

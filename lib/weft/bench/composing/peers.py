@@ -50,7 +50,7 @@ class ComposingStep(NamedTuple):
     d: int = 2
     microbatch: int = 2
     warmup: int = 2
-    repeats: int = 9
+    repeats: int = 7
 
     @property
     def config(self) -> Config:
