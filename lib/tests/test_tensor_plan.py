@@ -14,11 +14,13 @@ from weft.plan.tensor import (
     PLAYBOOK,
     busy,
     calls,
+    fitted,
     kept,
     kv_share,
     layer_time,
     one_shot,
     one_shot_until,
+    ring_of_few,
     sent,
     shares,
     wall,
@@ -184,3 +186,25 @@ def test_the_playbooks_ranks_slow_down_as_counted_across_nodes():
         assert row.counted == pytest.approx(row.measured[1], rel=0.05)  # sequence parallel
     for row in PLAYBOOK[1:3]:
         assert row.counted < min(row.measured)  # too pessimistic in a node, as the page says
+
+
+def test_a_fit_meets_the_row_that_it_is_made_of_and_loses_with_t():
+    for row in PLAYBOOK[1:]:
+        assert fitted(2, row) == pytest.approx(1)
+        assert fitted(row.t, row) == pytest.approx(row.measured[0])
+        assert fitted(2 * row.t, row) < row.measured[0]
+    alone = fitted(16, PLAYBOOK[2])  # half of the drop, or less, is t - 1
+    slower = [1 / x for x in (PLAYBOOK[2].measured[0], alone, PLAYBOOK[3].measured[0])]
+    assert 0.3 < (slower[1] - slower[0]) / (slower[2] - slower[0]) < 0.5
+
+
+def test_few_bytes_go_round_a_ring_in_short_hops_at_half_the_bandwidth():
+    link = LINKS["nvlink4"]
+    for t in (2, 8):
+        hop, full = 0.6e-6, Link("x", link.bandwidth / 2, 0.0)
+        for nbytes in (0, 2**14, 2**20):
+            want = 2 * (t - 1) * hop + seconds("all_reduce", nbytes, t, full)
+            assert ring_of_few(nbytes, t, link) == pytest.approx(want)
+    assert ring_of_few(2**14, 1, link) == 0
+    simple, few = seconds("all_reduce", 2**26, 8, link), ring_of_few(2**26, 8, link)
+    assert simple < few  # as NCCL, not for many bytes

@@ -3,7 +3,7 @@
 from itertools import accumulate
 
 from weft.draw import figure as svg
-from weft.draw.figure import Figure
+from weft.draw.figure import INK, Figure
 from weft.draw.tensor.states import KEYS, MATRIX, PARTIAL, RANKS, WHOLE, arrow, box, said
 from weft.plan.arguments import whole
 from weft.plan.tensor import shares
@@ -54,9 +54,10 @@ def cut_svg(t: int = 3, hidden: int = 8) -> str:
         arrow(figure, AT[3] + D + 4, middle, AT[4] - 4)
         for i in range(1, hidden):
             at = i * F / hidden
-            _between(figure, AT[1] + at, middle - D / 2, AT[1] + at, middle + D / 2)
-            _between(figure, AT[2] + at, middle - T / 2, AT[2] + at, middle + T / 2)
-            _between(figure, AT[3], middle - F / 2 + at, AT[3] + D, middle - F / 2 + at)
+            own = {"stroke": INK} if first[r] < i < first[r + 1] else {}
+            _between(figure, AT[1] + at, middle - D / 2, AT[1] + at, middle + D / 2, own)
+            _between(figure, AT[2] + at, middle - T / 2, AT[2] + at, middle + T / 2, own)
+            _between(figure, AT[3], middle - F / 2 + at, AT[3] + D, middle - F / 2 + at, own)
         tip = f"rank {r}: a summand of every output"
         box(figure, AT[4], middle - T / 2, D, T, PARTIAL.paint(), tip)
     centre = TOP + (t * (HIGH + GAP) - GAP) / 2
@@ -71,9 +72,11 @@ def cut_svg(t: int = 3, hidden: int = 8) -> str:
     return str(figure)
 
 
-def _between(figure: Figure, x: float, y: float, to: float, below: float) -> None:
-    """A thin line between two neurons."""
-    figure.line(x, y, to, below, stroke_width=0.5, stroke_opacity=0.5)
+def _between(
+    figure: Figure, x: float, y: float, to: float, below: float, look: dict[str, str]
+) -> None:
+    """A thin line between two neurons; in ink on a rank's own."""
+    figure.line(x, y, to, below, **({"stroke_width": 0.5, "stroke_opacity": 0.5} | look))
 
 
 def _describe(t: int, counts: list[int]) -> str:
