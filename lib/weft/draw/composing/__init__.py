@@ -12,12 +12,14 @@ from weft.draw.composing.designs import (
     reasons,
     short,
     trillion,
+    usual,
+    worst,
 )
 from weft.draw.composing.lanes import lanes_svg
 from weft.draw.composing.odometer import odometer_svg
 from weft.draw.composing.published import published_svg
 from weft.draw.composing.steps import kinds, steps_svg, variants, worked
-from weft.draw.composing.tried import agreement, tried, tried_svg
+from weft.draw.composing.tried import agreement, said, took, tried, tried_svg
 
 __all__ = [
     "BATCH",
@@ -36,11 +38,15 @@ __all__ = [
     "published_svg",
     "ranked",
     "reasons",
+    "said",
     "short",
     "steps_svg",
+    "took",
     "tried",
     "tried_svg",
     "trillion",
+    "usual",
     "variants",
     "worked",
+    "worst",
 ]
