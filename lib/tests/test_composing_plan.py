@@ -30,7 +30,7 @@ from weft.plan.composing.published import (
 )
 from weft.plan.composing.ranks import axes
 from weft.plan.composing.stages import Stages
-from weft.plan.composing.ways import hop, way
+from weft.plan.composing.ways import exchange, hop, way
 from weft.plan.hardware import CHIPS, LINKS, Link
 from weft.plan.pipeline import SCHEDULES
 from weft.plan.shape import SHAPES, Experts, ModelShape
@@ -240,6 +240,40 @@ def test_ways_are_links_inside_a_node_and_ports_outside():
     assert way(SELENE.of(6), 6, 1).link.bandwidth == rate(8, 1)
     assert hop(SELENE, 2, 4).bandwidth == rate(8, 1)
     assert hop(SELENE, 4, 4).bandwidth == rate(2, 8)
+    assert hop(SELENE, 3, 2).bandwidth == rate(2, 8)  # some of such groups are in two nodes
+
+
+@pytest.mark.parametrize(("n", "apart", "here"), [(8, 1, 8), (16, 1, 8), (64, 2, 4), (4, 8, 1)])
+def test_an_exchange_leaves_each_node_by_the_ranks_own_ports(n, apart, here):
+    """Of what a rank sends, (n - here) / (n - 1) goes through its port, which no other shares."""
+    pod, nbytes = CLUSTERS["h100-pod"], 1e9
+    inside, port = 0.8 * 450e9, 0.94 * 50e9
+    near = (here - 1) * (pod.inside.latency + nbytes / (n - 1) / inside)
+    far = (n - here) * (pod.between.latency + nbytes / (n - 1) / port)
+    assert exchange(pod, n, apart, nbytes) == pytest.approx(max(near, far))
+    assert exchange(pod.of(8), 8, 1, nbytes) == pytest.approx(
+        collective("all_to_all", nbytes * 8 / 7, 8, replace(pod.inside, bandwidth=inside))
+    )
+    assert exchange(pod, 1, 1, nbytes) == 0
+
+
+def test_experts_and_rings_over_nodes_have_one_port_for_a_rank():
+    """Four times fewer ports: experts' rows take four times as long, and so does a ring's block."""
+    routed, pod = replace(ROUTED, experts=Experts(64, 8, 512)), CLUSTERS["h100-pod"]
+    made = layer_seconds(routed, Layout(d=64, e=64), pod, "bf16")
+    nbytes = 2 * 8 * SMALL.seq * SMALL.width * 2 * 63 / 64
+    port, wait = 0.94 * 50e9, pod.between.latency
+    assert made.experts.forward == pytest.approx(2 * 56 * wait + nbytes * 56 / 63 / port)
+    long = replace(SMALL, seq=16384)
+    how = Layout(c=16), pod, "bf16"
+    slow = layer_seconds(long, *how)
+    quick = layer_seconds(long, how[0], replace(pod, between=pod.inside), "bf16")
+    block = 2 * 1024 * SMALL.width * 2
+    computing = slow.attention.forward / 16
+    late = max(0, pod.between.latency + block / port - computing)
+    assert late > 0 and slow.context.forward - quick.context.forward == pytest.approx(
+        15 * (late - max(0, pod.inside.latency + block / 0.94 / 450e9 - computing))
+    )
 
 
 def test_a_layers_messages_are_priced_as_plan_collectives_prices_them():

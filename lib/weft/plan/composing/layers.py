@@ -19,7 +19,7 @@ from weft.plan.composing.reached import (
     memory_rate,
     sixteen,
 )
-from weft.plan.composing.ways import way
+from weft.plan.composing.ways import exchange, hop, way
 from weft.plan.experts import sent as sent_to_experts
 from weft.plan.hardware import Chip
 from weft.plan.memory import BY_INPUTS, WHOLE, kv_width
@@ -251,23 +251,23 @@ def _tensor(
 def _context(kind: ModelShape, layout: Layout, cluster: Cluster, attention: Passes) -> Passes:
     """What a ring of keys and values adds: what is not hidden of its hops, and sums of its parts.
 
-    A block travels while one is computed. Each block's output is added to what there is of it,
-    and so is the queries' gradient: read, read and written in fp32.
+    A block travels while one is computed; out of a node it has one port. Each block's output is
+    added to what there is of it, and so is the queries' gradient: read, read and written in fp32.
     """
     c = layout.c
     if c == 1:
         return NONE
-    link = way(cluster, c, layout.t).link
+    link = hop(cluster, c, layout.t)
     width = kv_width(kind, layout.t)
     if kind.latent:
         width = max(1, kind.heads // layout.t) * kind.score_width
     block = 2 * layout.microbatch * kind.seq // c * width
-    hop = link.latency + block * SIZE / link.bandwidth
+    there = link.latency + block * SIZE / link.bandwidth
     back = link.latency + block * (SIZE + SUM) / link.bandwidth
     rows = layout.microbatch * kind.seq // c * max(1, kind.heads // layout.t) * kind.score_width
     added = 3 * rows * SUM / memory_rate(cluster.chip)
     return Passes(
-        (c - 1) * (added + max(0.0, hop - attention.forward / c)),
+        (c - 1) * (added + max(0.0, there - attention.forward / c)),
         (c - 1) * (added + max(0.0, back - attention.inputs / c)),
     )
 
@@ -277,9 +277,8 @@ def _experts(kind: ModelShape, tokens: int, layout: Layout, cluster: Cluster) ->
     e = layout.e
     if e == 1 or not kind.experts:
         return NONE
-    link = way(cluster, e, layout.t).link
     nbytes = sent_to_experts(tokens, kind.width, e, kind.experts.active, SIZE)
-    taken = 2 * (e - 1) * link.latency + nbytes / link.bandwidth
+    taken = 2 * exchange(cluster, e, layout.t, nbytes / 2)
     return Passes(taken, taken)
 
 
