@@ -5,6 +5,7 @@ from weft.draw.composing.dealt import BATCH, dealt_svg
 from weft.draw.composing.designs import (
     bloom,
     found,
+    interleaved,
     llama70,
     llama405,
     long,
@@ -12,7 +13,6 @@ from weft.draw.composing.designs import (
     reasons,
     short,
     trillion,
-    usual,
     worst,
 )
 from weft.draw.composing.lanes import lanes_svg
@@ -29,6 +29,7 @@ __all__ = [
     "bloom",
     "dealt_svg",
     "found",
+    "interleaved",
     "kinds",
     "lanes_svg",
     "llama70",
@@ -45,7 +46,6 @@ __all__ = [
     "tried",
     "tried_svg",
     "trillion",
-    "usual",
     "variants",
     "worked",
     "worst",

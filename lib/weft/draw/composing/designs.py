@@ -67,15 +67,15 @@ def long() -> Rows:
 def found() -> Rows:
     """What a search finds for the worked example without context ranks, fastest first.
 
-    The last is the best of the usual ones.
+    The last is the best that Megatron-LM has a schedule for.
     """
     cluster = CLUSTERS["selene"].of(DEVICES)
     best = search(SHAPES[MODEL], BATCH, cluster, keep=4, c=1)
-    return [(_named(layout), said) for layout, said in [*best, usual()]]
+    return [(_named(layout), said) for layout, said in [*best, interleaved()]]
 
 
 @lru_cache(maxsize=1)
-def usual() -> tuple[Layout, Estimate]:
+def interleaved() -> tuple[Layout, Estimate]:
     """The fastest for the worked example with what Megatron-LM has: 1F1B, interleaved, ZeRO-1."""
     how = {"c": 1, "zero": 1, "schedule": "one_f_one_b"}
     return search(SHAPES[MODEL], BATCH, CLUSTERS["selene"].of(DEVICES), keep=1, **how)[0]
