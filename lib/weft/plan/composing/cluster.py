@@ -17,7 +17,8 @@ class Software:
     always hide theirs. `late` are seconds that a layer's forward waits for its kernels to be
     launched, and its backward twice that: 0 where launches run ahead; `each` are seconds that a
     rank loses with a microbatch. `summed` are the bytes that a weight's gradient has to wait for
-    until it is added to the sum.
+    until it is added to the sum. `merged`: a row that goes to several experts of a node is sent
+    there once, and dealt out inside.
     """
 
     attention: str
@@ -25,6 +26,7 @@ class Software:
     late: float = 0.0
     each: float = 0.0
     summed: int = 4
+    merged: bool = False
     source: str = ""
 
     def __post_init__(self):
@@ -32,6 +34,7 @@ class Software:
         for name in row("hides", self.hides, empty=True):
             chosen("hides", name, HIDDEN)
         amounts(late=self.late, each=self.each, summed=self.summed)
+        instance(bool, merged=self.merged)
         instance(str, source=self.source)
 
 
@@ -55,8 +58,9 @@ SOFTWARE = MappingProxyType(
             "fp16; and DeepSpeed's BF16_Optimizer adds gradients to fp32 apart",
         ),
         "today": Software(
-            "flash", HIDDEN, source="Megatron Core with Transformer Engine: flash attention, "
-            "messages beside computing where nothing waits for them",
+            "flash", HIDDEN, merged=True, source="Megatron Core with Transformer Engine: flash "
+            "attention, messages beside computing where nothing waits for them; experts' rows by "
+            "DeepEP (megatron/core/transformer/moe/fused_a2a.py)",
         ),
     }
 )  # fmt: skip

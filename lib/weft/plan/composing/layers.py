@@ -19,8 +19,9 @@ from weft.plan.composing.reached import (
     memory_rate,
     sixteen,
 )
-from weft.plan.composing.ways import exchange, hop, way
+from weft.plan.composing.ways import exchange, hop, together, way
 from weft.plan.experts import sent as sent_to_experts
+from weft.plan.experts import sent_merged
 from weft.plan.hardware import Chip
 from weft.plan.memory import BY_INPUTS, WHOLE, kv_width
 from weft.plan.roofline import layer as layer_work
@@ -273,12 +274,21 @@ def _context(kind: ModelShape, layout: Layout, cluster: Cluster, attention: Pass
 
 
 def _experts(kind: ModelShape, tokens: int, layout: Layout, cluster: Cluster) -> Passes:
-    """Tokens on their way to experts and back, which nothing hides."""
+    """Tokens on their way to experts and back, which nothing hides, at even load.
+
+    Merged, a row that goes to several experts of one node crosses to it once, as plan.experts'
+    `sent_merged` counts it, and is dealt out there: each rank's part of what its node was sent.
+    """
     e = layout.e
     if e == 1 or not kind.experts:
         return NONE
     nbytes = sent_to_experts(tokens, kind.width, e, kind.experts.active, SIZE)
-    taken = 2 * exchange(cluster, e, layout.t, nbytes / 2)
+    nodes = e // together(cluster, e, layout.t)
+    leaving = None
+    if cluster.runs.merged and 1 < nodes < e:
+        count, active = kind.experts.count, kind.experts.active
+        leaving = sent_merged(tokens, kind.width, nodes, count, active, SIZE, SIZE) / 2
+    taken = 2 * exchange(cluster, e, layout.t, nbytes / 2, leaving)
     return Passes(taken, taken)
 
 

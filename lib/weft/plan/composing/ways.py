@@ -31,7 +31,7 @@ def way(cluster: Cluster, n: int, apart: int) -> Rings:
     ['240.0 GB/s', '94.0 GB/s', '23.5 GB/s']
     """
     inside, between = reached(cluster.inside, INSIDE), reached(cluster.between, BETWEEN)
-    here = _here(cluster, n, apart)
+    here = together(cluster, n, apart)
     if here == n:
         return Rings(inside, TAKEN_INSIDE)
     nodes = -(-n // here)
@@ -44,32 +44,38 @@ def hop(cluster: Cluster, n: int, apart: int) -> Link:
 
     A rank at the edge of a node sends all that it has through its own port, and the others wait.
     """
-    inside = _here(cluster, n, apart) == n
+    inside = together(cluster, n, apart) == n
     return reached(cluster.inside, INSIDE) if inside else reached(cluster.between, BETWEEN)
 
 
-def exchange(cluster: Cluster, n: int, apart: int, nbytes: float) -> float:
+def exchange(
+    cluster: Cluster, n: int, apart: int, nbytes: float, leaving: float | None = None
+) -> float:
     """Seconds in which each of n ranks sends `nbytes` to the others, as much to each of them.
 
     What leaves a node goes through the rank's own port, the rest over its link inside, at once. No
-    neighbour's port helps: all of them have as much to send. Every message has a latency.
+    neighbour's port helps: all of them have as much to send. Every message has a latency. With
+    `leaving` so many bytes leave a node instead, and the others have all that is sent dealt out.
 
     >>> from weft.plan.composing import CLUSTERS
     >>> pod = CLUSTERS["h100-pod"]
     >>> [f"{1e3 * exchange(pod, n, 1, 1e9):.1f} ms" for n in (8, 16, 64)]
     ['2.8 ms', '11.5 ms', '19.7 ms']
     """
-    here = _here(cluster, n, apart)
+    here = together(cluster, n, apart)
     if n == 1:
         return 0.0
-    each = nbytes / (n - 1)
+    near = nbytes * (here - 1) / (n - 1)
+    far = nbytes - near
+    if leaving is not None:
+        near, far = nbytes * n / (n - 1) * (here - 1) / here, leaving
     inside, between = reached(cluster.inside, INSIDE), reached(cluster.between, BETWEEN)
     return max(
-        count * (link.latency + each / link.bandwidth)
-        for count, link in ((here - 1, inside), (n - here, between))
+        count * link.latency + sent / link.bandwidth
+        for count, sent, link in ((here - 1, near, inside), (n - here, far, between))
     )
 
 
-def _here(cluster: Cluster, n: int, apart: int) -> int:
+def together(cluster: Cluster, n: int, apart: int) -> int:
     """How many of n ranks that are so far apart are in the node that has fewest of them."""
     return n if cluster.devices <= cluster.node else gcd(n, max(1, cluster.node // apart))
