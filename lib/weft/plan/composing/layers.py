@@ -181,7 +181,7 @@ def _attention(kind: ModelShape, layout: Layout, cluster: Cluster) -> Passes:
     speed = memory_rate(chip)
     rows = layout.microbatch * H * T * K * SIZE / layout.c / speed  # of q, k, v or the output
     if cluster.runs.attention == "flash":
-        forward, backward = flash_rates(chip)
+        forward, backward = flash_rates(chip, cluster.runs.flash)
         flops = 4 * scores * K * (0.5 if seen > T / 2 else 1.0)
         return Passes(max(flops / forward, 4 * rows), max(2.5 * flops / backward, 8 * rows))
     moved = scores * SIZE / speed
