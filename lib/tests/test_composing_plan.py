@@ -477,6 +477,21 @@ def test_rows_that_experts_of_one_node_share_cross_to_it_once():
         assert way_of[name].experts.forward == pytest.approx(taken)
 
 
+def test_tensor_ranks_send_their_parts_of_a_sequence_to_experts():
+    pod = CLUSTERS["h100-pod"].of(16)
+    routed = replace(ROUTED, experts=Experts(64, 8, 512))
+    whole, part = (
+        layer_seconds(routed, Layout(t=2, d=8, e=8, sequence_parallel=way_), pod, "bf16").experts
+        for way_ in (False, True)
+    )
+    row, link = SMALL.seq * SMALL.width * 2, way(pod, 2, 1).link
+    latencies = 2 * 4 * pod.between.latency
+    copies = 2 * distinct_ranks(64, 8, 2) / 2 * row / 0.94 / 50e9
+    more = 2 * collective("all_gather", 7 * row, 2, link)
+    assert whole.forward == pytest.approx(latencies + copies)
+    assert part.forward == pytest.approx(latencies + copies / 2 + more)
+
+
 def test_attention_written_for_an_older_chip_is_slower_on_a_newer_one_alone():
     for name, slower in (("h100", (0.65 / 0.35, 0.54 / 0.35)), ("a100-80", (1, 1))):
         long, cluster = replace(SMALL, seq=16384), CLUSTERS["h100-pod"].of(1)
