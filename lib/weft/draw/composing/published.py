@@ -32,7 +32,9 @@ def published_svg() -> str:
         _told(rows), largest=1.5,
     )  # fmt: skip
     test, other = svg.FORWARD.paint() | OUTLINE, svg.WAITING.paint() | OUTLINE
-    svg.legend(figure, [("Megatron", test), ("others", other), ("±10 %", dashed("3 3", 0.7))])
+    svg.legend(
+        figure, [("Megatron, dense", test), ("others", other), ("±10 %", dashed("3 3", 0.7))]
+    )
     x = Scale(-FAR, FAR, 6, WIDE - 6)
     floor = TOP + ROW * len(rows)
     for i, (table, found) in enumerate(rows.items()):

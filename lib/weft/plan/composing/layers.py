@@ -181,7 +181,7 @@ def _attention(kind: ModelShape, layout: Layout, cluster: Cluster) -> Passes:
     speed = memory_rate(chip)
     rows = layout.microbatch * H * T * K * SIZE / layout.c / speed  # of q, k, v or the output
     if cluster.runs.attention == "flash":
-        forward, backward = flash_rates(chip)
+        forward, backward = flash_rates(chip, cluster.runs.flash)
         flops = 4 * scores * K * (0.5 if seen > T / 2 else 1.0)
         return Passes(max(flops / forward, 4 * rows), max(2.5 * flops / backward, 8 * rows))
     moved = scores * SIZE / speed
@@ -277,18 +277,25 @@ def _experts(kind: ModelShape, tokens: int, layout: Layout, cluster: Cluster) ->
     """Tokens on their way to experts and back, which nothing hides, at even load.
 
     Merged, a row that goes to several experts of one node crosses to it once, as plan.experts'
-    `sent_merged` counts it, and is dealt out there: each rank's part of what its node was sent.
+    `sent_merged` counts it, and is dealt out there: each rank's part of what its node was sent. With
+    sequence parallelism a tensor rank sends its part of the tokens, and the experts' halves are
+    gathered where they come in: k rows for the one of each token that `_tensor` counts.
     """
     e = layout.e
     if e == 1 or not kind.experts:
         return NONE
-    nbytes = sent_to_experts(tokens, kind.width, e, kind.experts.active, SIZE)
+    active, gathered = kind.experts.active, 0.0
+    if layout.sequence_parallel:
+        more = (active - 1) * tokens * kind.width * SIZE
+        gathered = 2 * seconds("all_gather", more, layout.t, way(cluster, layout.t, 1).link)
+        tokens //= layout.t
+    nbytes = sent_to_experts(tokens, kind.width, e, active, SIZE)
     nodes = e // together(cluster, e, layout.t)
     leaving = None
     if cluster.runs.merged and 1 < nodes < e:
-        count, active = kind.experts.count, kind.experts.active
+        count = kind.experts.count
         leaving = sent_merged(tokens, kind.width, nodes, count, active, SIZE, SIZE) / 2
-    taken = 2 * exchange(cluster, e, layout.t, nbytes / 2, leaving)
+    taken = 2 * exchange(cluster, e, layout.t, nbytes / 2, leaving) + gathered
     return Passes(taken, taken)
 
 
