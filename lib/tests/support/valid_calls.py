@@ -143,7 +143,9 @@ VALUES = {
         "software": "today", "source": "here", "hides": ("data",), "late": 0.0, "each": 0.0},
     "plan.composing.estimate.": {"layout": composing.Layout(p=2, t=2, d=4),
         "cluster": composing.CLUSTERS["selene"].of(16)},
-    "plan.composing.Estimate.": {"parts": {}, "held": {}, "fits": True, "mfu": 0.5, "hfu": 0.5},
+    "plan.composing.Estimate.": {
+        "parts": {}, "held": {}, "fits": True, "mfu": 0.5, "hfu": 0.5, "mfu_causal": 0.4,
+    },
     "plan.composing.from_deepspeed.": {
         "config": composing.to_deepspeed(composing.Layout(d=2), 4), "devices": 2,
     },
@@ -161,7 +163,7 @@ VALUES = {
     "plan.composing.words.": {"line": "torchrun pretrain_gpt.py --bf16"},
     "plan.composing.cluster_of.": {"chip": "h100", "devices": 16, "inside": None, "between": None},
     "plan.composing.improved.": PLANNED | {"layout": composing.Layout(d=8, zero=3)},
-    "plan.composing.errors.": {"rows": composing.compared("bloom")},
+    "plan.composing.errors.": {"rows": composing.compared("torchtitan h100")},
     "plan.composing.search.": PLANNED | {"progress": None},
     "plan.composing.search_for.": PLANNED | {"system": "megatron", "progress": None},
     "plan.composing.text_for.": PLANNED | {

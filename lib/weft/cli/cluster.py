@@ -137,8 +137,9 @@ def judged(options: argparse.Namespace) -> int:
         f"{fits}\n  GB: {kept}"
     )
     print(
-        f"step: {quantity(costs.seconds, 's')}, MFU {percent(costs.mfu)}, HFU "
-        f"{percent(costs.hfu)}, {costs.flops / 1e12:.0f} TFLOP/s"
+        f"step: {quantity(costs.seconds, 's')}, MFU {percent(costs.mfu)} "
+        f"({percent(costs.mfu_causal)} if only causal pairs count), "
+        f"HFU {percent(costs.hfu)}, {costs.flops / 1e12:.0f} TFLOP/s"
     )
     print(
         f"  bubble and uneven stages {percent(waiting(costs))}, messages with nothing beside them "
@@ -281,5 +282,5 @@ def short(costs) -> list[str]:
 
 def numbers_of(costs) -> dict:
     """An estimate for JSON."""
-    names = "seconds", "memory", "fits", "mfu", "hfu", "flops"
+    names = "seconds", "memory", "fits", "mfu", "mfu_causal", "hfu", "flops"
     return {name: getattr(costs, name) for name in names} | {"parts": dict(costs.parts)}

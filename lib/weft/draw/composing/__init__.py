@@ -5,6 +5,7 @@ from weft.draw.composing.dealt import BATCH, dealt_svg
 from weft.draw.composing.designs import (
     bloom,
     found,
+    interleaved,
     llama70,
     llama405,
     long,
@@ -12,12 +13,13 @@ from weft.draw.composing.designs import (
     reasons,
     short,
     trillion,
+    worst,
 )
 from weft.draw.composing.lanes import lanes_svg
 from weft.draw.composing.odometer import odometer_svg
 from weft.draw.composing.published import published_svg
 from weft.draw.composing.steps import kinds, steps_svg, variants, worked
-from weft.draw.composing.tried import agreement, tried, tried_svg
+from weft.draw.composing.tried import agreement, said, took, tried, tried_svg
 
 __all__ = [
     "BATCH",
@@ -27,6 +29,7 @@ __all__ = [
     "bloom",
     "dealt_svg",
     "found",
+    "interleaved",
     "kinds",
     "lanes_svg",
     "llama70",
@@ -36,11 +39,14 @@ __all__ = [
     "published_svg",
     "ranked",
     "reasons",
+    "said",
     "short",
     "steps_svg",
+    "took",
     "tried",
     "tried_svg",
     "trillion",
     "variants",
     "worked",
+    "worst",
 ]

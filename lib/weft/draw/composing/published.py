@@ -4,7 +4,7 @@ from weft.draw import figure as svg
 from weft.draw.figure import OUTLINE, Figure, Scale, dashed
 from weft.plan.composing import TESTS, Compared, compared, errors
 
-WIDE, TOP, ROW, FAR = 350, 40, 46, 0.35
+WIDE, TOP, ROW, FAR = 350, 40, 46, 0.75
 DASHES = {"stroke_dasharray": "3 3"}
 NAMES = {
     "korthikanti": "Korthikanti 2022, A100",
@@ -13,10 +13,14 @@ NAMES = {
     "narayanan 2": "Narayanan 2021, table 2",
     "bloom": "BLOOM, bf16 trials and log",
     "bridge": "Megatron-Bridge, H100, fp8",
+    "bridge b200": "Megatron-Bridge, B200, dense",
+    "bridge experts": "Megatron-Bridge, experts",
     "bloom fp16": "BLOOM, fp16 trials (fitted)",
     "torchtitan": "torchtitan, FSDP, A100",
+    "torchtitan h100": "torchtitan, H100 at 500 W",
     "llm-foundry": "llm-foundry, FSDP, A100 and H100",
     "mt-nlg": "MT-NLG, second-hand",
+    "llama 3": "Llama 3 405B, second-hand",
 }
 
 
@@ -28,7 +32,9 @@ def published_svg() -> str:
         _told(rows), largest=1.5,
     )  # fmt: skip
     test, other = svg.FORWARD.paint() | OUTLINE, svg.WAITING.paint() | OUTLINE
-    svg.legend(figure, [("Megatron", test), ("others", other), ("±10 %", dashed("3 3", 0.7))])
+    svg.legend(
+        figure, [("Megatron, dense", test), ("others", other), ("±10 %", dashed("3 3", 0.7))]
+    )
     x = Scale(-FAR, FAR, 6, WIDE - 6)
     floor = TOP + ROW * len(rows)
     for i, (table, found) in enumerate(rows.items()):
@@ -42,7 +48,7 @@ def published_svg() -> str:
             tip = f"{one.step.name}, {one.step.layout}: {one.step.seconds:.3g} s, {one.error:+.1%}"
             spot = {"cx": x(max(-FAR, min(FAR, one.error))), "cy": y + 21, "r": 4}
             figure.mark("circle", **spot, **(test if table in TESTS else other), tip=tip)
-    for tick in (-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3):
+    for tick in (-0.6, -0.4, -0.2, 0, 0.2, 0.4, 0.6):
         figure.words(x(tick), floor + 14, f"{tick:+.0%}" if tick else "0", font_size=11,
                      text_anchor="middle")  # fmt: skip
     figure.words(WIDE / 2, floor + 30, "too fast  ←  predicted  →  too slow", font_size=11,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from weft.draw import figure as svg
-from weft.draw.chart import Axis, Chart, Key
+from weft.draw.chart import RING, Axis, Chart, Key
 from weft.plan.composing import Compared, compared
 
 HUES = {8: svg.FORWARD, 4: svg.INPUT_GRADIENT, 2: svg.WEIGHT_GRADIENT}
@@ -51,7 +51,7 @@ def tried_svg() -> str:
     chart = Chart(
         "Predicted and measured steps of BLOOM's trial layouts", _told(rows),
         Axis("measured, s", low, high), Axis("predicted, s", low, high),
-        [*keys, Key("equal", equal)], high=270,
+        [*keys, Key("equal", equal), Key("BLOOM's", RING, "ring")], high=270,
     )  # fmt: skip
     chart.curve([(low, low), (high, high)], equal)
     for one in rows:
@@ -59,6 +59,7 @@ def tried_svg() -> str:
         look = HUES[one.step.layout.t].paint() | EDGE
         at = {"cx": chart.x(took(one)), "cy": chart.y(said(one))}
         chart.figure.mark("circle", **at, r=4.5, **look, tip=tip)
+    chart.ring(took(rows[0]), said(rows[0]))
     return str(chart.figure)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from weft.plan.arguments import amounts, chosen, instance, row, sizes
+from weft.plan.arguments import amounts, chosen, instance, positive, row, sizes
 from weft.plan.hardware import CHIPS, LINKS, Chip, Link
 from weft.plan.memory import ATTENTIONS
 
@@ -17,7 +17,9 @@ class Software:
     always hide theirs. `late` are seconds that a layer's forward waits for its kernels to be
     launched, and its backward twice that: 0 where launches run ahead; `each` are seconds that a
     rank loses with a microbatch. `summed` are the bytes that a weight's gradient has to wait for
-    until it is added to the sum.
+    until it is added to the sum. `merged`: a row that goes to several experts of a node is sent
+    there once, and dealt out inside. `flash` is what its attention reaches of a chip with fp8, of
+    the 16-bit rate and in both passes, if not what `reached` says.
     """
 
     attention: str
@@ -25,6 +27,8 @@ class Software:
     late: float = 0.0
     each: float = 0.0
     summed: int = 4
+    merged: bool = False
+    flash: float | None = None
     source: str = ""
 
     def __post_init__(self):
@@ -32,6 +36,9 @@ class Software:
         for name in row("hides", self.hides, empty=True):
             chosen("hides", name, HIDDEN)
         amounts(late=self.late, each=self.each, summed=self.summed)
+        instance(bool, merged=self.merged)
+        if self.flash is not None:
+            positive(flash=self.flash)
         instance(str, source=self.source)
 
 
@@ -55,8 +62,13 @@ SOFTWARE = MappingProxyType(
             "fp16; and DeepSpeed's BF16_Optimizer adds gradients to fp32 apart",
         ),
         "today": Software(
-            "flash", HIDDEN, source="Megatron Core with Transformer Engine: flash attention, "
-            "messages beside computing where nothing waits for them",
+            "flash", HIDDEN, merged=True, source="Megatron Core with Transformer Engine: flash "
+            "attention, messages beside computing where nothing waits for them; experts' rows by "
+            "DeepEP (megatron/core/transformer/moe/fused_a2a.py)",
+        ),
+        "pytorch": Software(
+            "flash", HIDDEN, flash=0.35, source="FSDP with PyTorch's own attention of 2023 "
+            "and 2024, FlashAttention-2, which makes 35 % of an H100's rate: Shah et al. 2024",
         ),
     }
 )  # fmt: skip

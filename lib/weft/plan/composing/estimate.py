@@ -32,7 +32,9 @@ class Estimate:
     """What a step costs: `parts` add up to `seconds`; `memory` is the fullest device's, in bytes.
 
     `mfu` is the model's FLOPs, with none recomputed, over what the devices' data sheets promise for
-    those seconds; `hfu` has what is recomputed in it, as ModelShape.flops counts it. `flops` are
+    those seconds, with all T x T pairs of attention as papers count them; `mfu_causal` counts the
+    pairs that a causal mask leaves. `hfu` has what is recomputed in it, by the first count. `flops`
+    are
     those of a second and device as Narayanan et al. 2021 count them: with a second forward where
     recompute is "full". `held` says what the memory is for.
     """
@@ -45,6 +47,7 @@ class Estimate:
     mfu: float
     hfu: float
     flops: float
+    mfu_causal: float
 
     def __str__(self) -> str:
         """One line."""
@@ -94,6 +97,7 @@ def estimate(
         mfu=none / peak,
         hfu=again / peak,
         flops=(full if layout.recompute == "full" else none) / each,
+        mfu_causal=(none - batch * hidden_flops(shape)) / peak,
     )
 
 
@@ -142,6 +146,24 @@ def _cuttable(shape: ModelShape, t: int, p: int, v: int) -> None:
 def _flops(shape: ModelShape) -> tuple[int, ...]:
     """Of one sequence, with each way of recomputing."""
     return tuple(shape.flops(1, recompute) for recompute in RECOMPUTE)
+
+
+@lru_cache(maxsize=1024)
+def hidden_flops(shape: ModelShape) -> int:
+    """FLOPs of a sequence that ModelShape.flops counts for pairs that a causal mask hides.
+
+    A layer has T (T - 1) / 2 of them, and of those that it is counted with, one with a window W has
+    W (W - 1) / 2: its first rows are shorter.
+
+    >>> from weft.plan.shape import SHAPES
+    >>> shape = SHAPES["llama3-8b"]
+    >>> f"{hidden_flops(shape) / shape.flops(1):.1%}"
+    '11.1%'
+    """
+    T, W = shape.seq, min(shape.seq, shape.window or shape.seq)
+    full = shape.layers - shape.windowed
+    pairs = full * T * (T - 1) // 2 + shape.windowed * W * (W - 1) // 2
+    return 3 * 4 * pairs * shape.heads * shape.score_width
 
 
 def priced(shape: ModelShape, layout: Layout, cluster: Cluster, dtype: str) -> Stages:

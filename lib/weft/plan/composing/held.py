@@ -1,4 +1,11 @@
-"""What the fullest device of a layout holds: weft.plan.memory's counts, over every axis at once."""
+"""What the fullest device of a layout holds: weft.plan.memory's counts, over every axis at once.
+
+Systems hold less by what is not here: a layer less on the first stage, beside the embedding; a
+schedule that starts fewer microbatches on it than Megatron's interleaved one; what a stage sent,
+freed as soon as it has left. Llama 3's 405B (t = 8, p = 16) ran in 80 GB with all three and nothing
+recomputed, and is too large here. They hold more by what allocators cannot hand out again.
+`published` has readings beside this.
+"""
 
 from dataclasses import replace
 from functools import lru_cache

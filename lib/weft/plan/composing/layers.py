@@ -19,8 +19,9 @@ from weft.plan.composing.reached import (
     memory_rate,
     sixteen,
 )
-from weft.plan.composing.ways import way
+from weft.plan.composing.ways import exchange, hop, together, way
 from weft.plan.experts import sent as sent_to_experts
+from weft.plan.experts import sent_merged
 from weft.plan.hardware import Chip
 from weft.plan.memory import BY_INPUTS, WHOLE, kv_width
 from weft.plan.roofline import layer as layer_work
@@ -180,7 +181,7 @@ def _attention(kind: ModelShape, layout: Layout, cluster: Cluster) -> Passes:
     speed = memory_rate(chip)
     rows = layout.microbatch * H * T * K * SIZE / layout.c / speed  # of q, k, v or the output
     if cluster.runs.attention == "flash":
-        forward, backward = flash_rates(chip)
+        forward, backward = flash_rates(chip, cluster.runs.flash)
         flops = 4 * scores * K * (0.5 if seen > T / 2 else 1.0)
         return Passes(max(flops / forward, 4 * rows), max(2.5 * flops / backward, 8 * rows))
     moved = scores * SIZE / speed
@@ -251,35 +252,50 @@ def _tensor(
 def _context(kind: ModelShape, layout: Layout, cluster: Cluster, attention: Passes) -> Passes:
     """What a ring of keys and values adds: what is not hidden of its hops, and sums of its parts.
 
-    A block travels while one is computed. Each block's output is added to what there is of it,
-    and so is the queries' gradient: read, read and written in fp32.
+    A block travels while one is computed; out of a node it has one port. Each block's output is
+    added to what there is of it, and so is the queries' gradient: read, read and written in fp32.
     """
     c = layout.c
     if c == 1:
         return NONE
-    link = way(cluster, c, layout.t).link
+    link = hop(cluster, c, layout.t)
     width = kv_width(kind, layout.t)
     if kind.latent:
         width = max(1, kind.heads // layout.t) * kind.score_width
     block = 2 * layout.microbatch * kind.seq // c * width
-    hop = link.latency + block * SIZE / link.bandwidth
+    there = link.latency + block * SIZE / link.bandwidth
     back = link.latency + block * (SIZE + SUM) / link.bandwidth
     rows = layout.microbatch * kind.seq // c * max(1, kind.heads // layout.t) * kind.score_width
     added = 3 * rows * SUM / memory_rate(cluster.chip)
     return Passes(
-        (c - 1) * (added + max(0.0, hop - attention.forward / c)),
+        (c - 1) * (added + max(0.0, there - attention.forward / c)),
         (c - 1) * (added + max(0.0, back - attention.inputs / c)),
     )
 
 
 def _experts(kind: ModelShape, tokens: int, layout: Layout, cluster: Cluster) -> Passes:
-    """Tokens on their way to experts and back, which nothing hides."""
+    """Tokens on their way to experts and back, which nothing hides, at even load.
+
+    Merged, a row that goes to several experts of one node crosses to it once, as plan.experts'
+    `sent_merged` counts it, and is dealt out there: each rank's part of what its node was sent. With
+    sequence parallelism a tensor rank sends its part of the tokens, and the experts' halves are
+    gathered where they come in: k rows for the one of each token that `_tensor` counts.
+    """
     e = layout.e
     if e == 1 or not kind.experts:
         return NONE
-    link = way(cluster, e, layout.t).link
-    nbytes = sent_to_experts(tokens, kind.width, e, kind.experts.active, SIZE)
-    taken = 2 * (e - 1) * link.latency + nbytes / link.bandwidth
+    active, gathered = kind.experts.active, 0.0
+    if layout.sequence_parallel:
+        more = (active - 1) * tokens * kind.width * SIZE
+        gathered = 2 * seconds("all_gather", more, layout.t, way(cluster, layout.t, 1).link)
+        tokens //= layout.t
+    nbytes = sent_to_experts(tokens, kind.width, e, active, SIZE)
+    nodes = e // together(cluster, e, layout.t)
+    leaving = None
+    if cluster.runs.merged and 1 < nodes < e:
+        count = kind.experts.count
+        leaving = sent_merged(tokens, kind.width, nodes, count, active, SIZE, SIZE) / 2
+    taken = 2 * exchange(cluster, e, layout.t, nbytes / 2, leaving) + gathered
     return Passes(taken, taken)
 
 

@@ -58,7 +58,9 @@ def data_seconds(
     """What is not hidden of the gradients' and weights' messages, a layer's at a time.
 
     They are those of plan.zero.calls. Gradients travel while layers before theirs are in backward,
-    weights while such are in forward; under stages 2 and 3 with every microbatch. What comes of
+    weights while such are in forward; under stages 2 and 3 with every microbatch, since there is
+    no room for whole gradients. Pipelines that are said to have stage 2, PyTorch's, have that room
+    and send them once: they are stage 1 here, in bytes and in time. What comes of
     one layer at the end of a pass has nothing beside it. `params` are what a rank has before ZeRO
     of all but experts, which d c ranks have, `experts` what d c / e have.
     """

@@ -43,9 +43,14 @@ def memory_rate(chip: Chip) -> float:
 
 
 @lru_cache(maxsize=64)
-def flash_rates(chip: Chip) -> tuple[float, float]:
-    """FLOP/s of attention whose scores stay on the chip, forward and backward, in 16 bits."""
+def flash_rates(chip: Chip, share: float | None = None) -> tuple[float, float]:
+    """FLOP/s of attention whose scores stay on the chip, forward and backward, in 16 bits.
+
+    `share`, if any, is a kernel's of both on chips with fp8, for which it was not written.
+    """
     rate = chip.rate(sixteen(chip))
+    if share is not None and "fp8" in chip.rates:
+        return share * rate, share * rate
     return FLASH[0] * rate, FLASH[1] * rate
 
 

@@ -1,4 +1,4 @@
-"""What a group of ranks sends through: a link inside a node, or rings through several nodes."""
+"""What ranks of a group send through: rings through nodes, one port to a neighbour, or both."""
 
 from functools import lru_cache
 from math import gcd
@@ -31,8 +31,8 @@ def way(cluster: Cluster, n: int, apart: int) -> Rings:
     ['240.0 GB/s', '94.0 GB/s', '23.5 GB/s']
     """
     inside, between = reached(cluster.inside, INSIDE), reached(cluster.between, BETWEEN)
-    here = gcd(n, max(1, cluster.node // apart))
-    if here == n or cluster.devices <= cluster.node:
+    here = together(cluster, n, apart)
+    if here == n:
         return Rings(inside, TAKEN_INSIDE)
     nodes = -(-n // here)
     late = (nodes * between.latency + (n - nodes) * inside.latency) / n
@@ -40,7 +40,42 @@ def way(cluster: Cluster, n: int, apart: int) -> Rings:
 
 
 def hop(cluster: Cluster, n: int, apart: int) -> Link:
-    """Along n ranks that are so far apart: inside a node only if all of them are in one."""
-    if n * apart <= cluster.node:
-        return reached(cluster.inside, INSIDE)
-    return reached(cluster.between, BETWEEN)
+    """From each of n ranks that are so far apart to the next: one port, unless all are in a node.
+
+    A rank at the edge of a node sends all that it has through its own port, and the others wait.
+    """
+    inside = together(cluster, n, apart) == n
+    return reached(cluster.inside, INSIDE) if inside else reached(cluster.between, BETWEEN)
+
+
+def exchange(
+    cluster: Cluster, n: int, apart: int, nbytes: float, leaving: float | None = None
+) -> float:
+    """Seconds in which each of n ranks sends `nbytes` to the others, as much to each of them.
+
+    What leaves a node goes through the rank's own port, the rest over its link inside, at once. No
+    neighbour's port helps: all of them have as much to send. Every message has a latency. With
+    `leaving` so many bytes leave a node instead, and the others have all that is sent dealt out.
+
+    >>> from weft.plan.composing import CLUSTERS
+    >>> pod = CLUSTERS["h100-pod"]
+    >>> [f"{1e3 * exchange(pod, n, 1, 1e9):.1f} ms" for n in (8, 16, 64)]
+    ['2.8 ms', '11.5 ms', '19.7 ms']
+    """
+    here = together(cluster, n, apart)
+    if n == 1:
+        return 0.0
+    near = nbytes * (here - 1) / (n - 1)
+    far = nbytes - near
+    if leaving is not None:
+        near, far = nbytes * n / (n - 1) * (here - 1) / here, leaving
+    inside, between = reached(cluster.inside, INSIDE), reached(cluster.between, BETWEEN)
+    return max(
+        count * link.latency + sent / link.bandwidth
+        for count, sent, link in ((here - 1, near, inside), (n - here, far, between))
+    )
+
+
+def together(cluster: Cluster, n: int, apart: int) -> int:
+    """How many of n ranks that are so far apart are in the node that has fewest of them."""
+    return n if cluster.devices <= cluster.node else gcd(n, max(1, cluster.node // apart))
