@@ -277,8 +277,8 @@ def _experts(kind: ModelShape, tokens: int, layout: Layout, cluster: Cluster) ->
     """Tokens on their way to experts and back, which nothing hides, at even load.
 
     Merged, a row that goes to several experts of one node crosses to it once, as plan.experts'
-    `sent_merged` counts it, and is dealt out there: each rank's part of what its node was sent. With
-    sequence parallelism a tensor rank sends its part of the tokens, and the experts' halves are
+    `sent_merged` counts it, and is dealt out there: each rank has its part of what its node was
+    sent. With sequence parallelism a tensor rank sends its part of the tokens, and they are
     gathered where they come in: k rows for the one of each token that `_tensor` counts.
     """
     e = layout.e
