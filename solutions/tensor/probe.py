@@ -35,18 +35,26 @@ def warm() -> None:
 # --- the loss from what parts say -----------------------------------------------------------------
 
 
-def drawn(T, words, sizes, seed, large=2.0, absent=0.0):
+def anything(like, dice):
+    """NaN in about half of the places, in the others infinities, finite and very large numbers."""
+    import torch
+
+    values = torch.tensor([NAN, NAN, NAN, NAN, NAN, 5.0, 1e30, -1e30, -float("inf"), float("inf")])
+    return values[torch.randint(len(values), like.shape, generator=dice)].to(like.dtype)
+
+
+def drawn(T, words, sizes, seed, large=2.0, absent=0.0, middle=0.0):
     """Scores of all parts, padded to their sizes, targets, and what the parts say of each token.
 
-    Padding, tokens that do not count and all that is said of these are NaN.
+    Anything stands in padding, in tokens that do not count, and in what is said of these.
     """
     import torch
 
     dice = torch.Generator().manual_seed(seed)
-    scores = torch.randn(T, sum(sizes), generator=dice).mul(large).clamp(-300, 300)
+    scores = torch.randn(T, sum(sizes), generator=dice).mul(large).add(middle).clamp(-300, 300)
     targets = torch.randint(words, (T,), generator=dice)
     targets[torch.rand(T, generator=dice) < absent] = -1
-    scores[:, words:] = NAN
+    scores[:, words:] = anything(scores[:, words:], dice)
     stats = torch.zeros(len(sizes), T, 4, dtype=torch.float64)
     parts = scores.split(sizes, 1)
     first = 0
@@ -60,27 +68,31 @@ def drawn(T, words, sizes, seed, large=2.0, absent=0.0):
         for t in ((targets >= first) & (targets < first + own.shape[1])).nonzero()[:, 0].tolist():
             said[t, 3] = own[t, targets[t] - first]
         first += part.shape[1]
-    scores[targets < 0], stats[:, targets < 0] = NAN, NAN
+    scores[targets < 0] = anything(scores[targets < 0], dice)
+    stats[:, targets < 0] = anything(stats[:, targets < 0], dice)
     return scores, targets, stats.float()
 
 
-def finish(answers, T, words, sizes, smoothing, z, large=2.0, absent=0.0, seed=0) -> list:
+def finish(
+    answers, T, words, sizes, smoothing, z, large=2.0, absent=0.0, middle=0.0, seed=0
+) -> list:
     """Run `finish` for each of the parts: where it is wrong, and bytes alive beside scores."""
     import torch
 
     from weft.meter import live
 
-    scores, targets, stats = drawn(T, words, sizes, seed, large, absent)
+    scores, targets, stats = drawn(T, words, sizes, seed, large, absent, middle)
     rows = (targets >= 0).nonzero()[:, 0]
-    leaf = scores[:, :words].double().requires_grad_()
+    leaf = scores[:, :words].double().where((targets >= 0)[:, None], 0.0).requires_grad_()
     logs = leaf[rows].log_softmax(1)
     losses = (smoothing - 1) * logs.gather(1, targets[rows, None])[:, 0]
     losses = losses - smoothing * logs.mean(1) + z * leaf[rows].logsumexp(1) ** 2
     right = losses.sum() / max(1, len(rows))
     (slopes,) = torch.autograd.grad(right, leaf)
     slopes = torch.cat([slopes, slopes.new_zeros(T, sum(sizes) - words)], 1)
-    steep = (1 + 2 * z * leaf.detach().nan_to_num().logsumexp(1, keepdim=True)).abs()
-    within = 1e-6 + 3e-5 * slopes.abs() + (1e-6 * steep / max(1, len(rows)))
+    steep = (1 + 2 * z * leaf.detach().logsumexp(1, keepdim=True)).abs()
+    rounded = 1e-6 + 2e-7 * abs(middle)  # of p, as float32 has so many digits of lse
+    within = 1e-6 + 3e-5 * slopes.abs() + (rounded * steep / max(1, len(rows)))
     reports, first, split = [], 0, (x.split(sizes, 1) for x in (scores, slopes, within))
     for part, wanted, most in zip(*split, strict=True):
         given = part.contiguous(), stats.clone(), targets.clone()
@@ -90,7 +102,7 @@ def finish(answers, T, words, sizes, smoothing, z, large=2.0, absent=0.0, seed=0
         if not isinstance(got, list | tuple) or len(got) != 2:
             raise WrongAnswer(f"finish: expected (loss, gradient), got {got!r}"[:500], "")
         loss = right.detach()
-        wrong, size = None, 1e-5 + 3e-5 * (loss.abs() + leaf.detach().nan_to_num().abs().max())
+        wrong, size = None, 1e-5 + 3e-5 * (loss.abs() + leaf.detach().abs().max())
         for name, r, x, off in (("loss", loss, got[0], size), ("gradient", wanted, got[1], most)):
             wrong = wrong or _form(name, x, r.float()) or _differs(name, x, r, off)
         for name, x, r in zip(("scores", "stats", "targets"), given, before, strict=True):
@@ -143,13 +155,14 @@ def statistics(answers, T, n, stride, first, ROWS, COLUMNS, absent=0.0, large=2.
 
     dice = torch.Generator().manual_seed(seed)
     scores = torch.randn(T, stride, generator=dice).mul(large).clamp(-300, 300)
-    scores[:, n:] = NAN
+    scores[:, n:] = anything(scores[:, n:], dice)
     targets = torch.randint(max(0, first - 2), first + n + 2, (T,), generator=dice)
-    targets[torch.rand(T, generator=dice) < absent] = -1
+    none = torch.tensor([-1, -100])[torch.randint(2, (T,), generator=dice)]
+    targets = targets.where(torch.rand(T, generator=dice) >= absent, none)
     right = torch.zeros(T, 4, dtype=torch.float64)
     for t, target in enumerate(targets.tolist()):
         if target < 0:
-            scores[t] = NAN
+            scores[t] = anything(scores[t], dice)
             continue
         own = scores[t, :n].double()
         most = own.max() if n else torch.tensor(float("-inf"))
@@ -159,7 +172,7 @@ def statistics(answers, T, n, stride, first, ROWS, COLUMNS, absent=0.0, large=2.
     grid = (-(-T // ROWS),)
     moved = kernel.run(answers, "statistics", grid, named, (T, n, stride, first, ROWS, COLUMNS))
     sizes = right.nan_to_num(neginf=0.0).abs()
-    sizes[:, 2] += scores[:, :n].double().nan_to_num().abs().sum(1)
+    sizes[:, 2] += scores[:, :n].double().abs().sum(1).where(targets >= 0, 0.0)
     wrong = _differs("stats", named["stats"], right, 1e-6 + 2e-5 * sizes)
     return {"wrong": wrong, "counts": (targets >= 0).int().tolist()} | moved.moved
 
@@ -202,6 +215,9 @@ def right_reads(H, G, K, t, u, rank) -> list[tuple[int, int, int]]:
     return [tuple(one) for one in found]
 
 
+FIRST = "the head is in this file, too: read it from the first of those that have it"
+
+
 def check_reads(H, G, K, t, u, rank, got) -> None:
     """Fail with the first row of a rank's part that is read from elsewhere; then by the reads."""
     told, right = f"reads({H=}, {G=}, {K=}, {t=}, {u=}, {rank=})", right_reads(H, G, K, t, u, rank)
@@ -219,9 +235,15 @@ def check_reads(H, G, K, t, u, rank, got) -> None:
         expect(name, wide, size)
         raise WrongAnswer(f"{told}: expected {right}, got {came}"[:1000], "a read has a row")
     place = lambda reads: [(f, row) for f, begin, end in reads for row in range(begin, end)]  # noqa: E731
+    begins = {head: set() for head in heads}  # in all files that have it
+    for file in range(t):
+        for at, head in enumerate(heads_in(H, G, t, file)):
+            begins.setdefault(head, set()).add((file, at * K))
     for i, (wanted, found) in enumerate(zip(place(right), place(came), strict=True)):
         kind, number = heads[i // K]
-        expect(f"{told}: row {i}, of {kind} {number}, is (file, row)", found, wanted)
+        file, row = found
+        hint = FIRST if (file, row - i % K) in begins[heads[i // K]] else None
+        expect(f"{told}: row {i}, of {kind} {number}, is (file, row)", found, wanted, hint=hint)
     joined = "a read that begins in the same file where the one before it ends is no new read"
     expect(f"{told}: reads", came, right, hint=joined)
 
@@ -282,23 +304,26 @@ def check_degree(told, node, model, nodes, got, cheapest=True) -> None:
     """Fail unless the choice fits, with its bytes, and costs least, with its seconds."""
     every = all_degrees(node, model, nodes)
     good = sorted(one for one in every if fits(node, one))
-    if got is None or not good:
-        expect(told, got, good[0][1:] if good else None)
-        return
-    if not isinstance(got, list | tuple) or len(got) != 4:
+    form = isinstance(got, list | tuple) and len(got) == 4
+    if got is not None and not form:
         raise WrongAnswer(f"{told}: expected (t, kept, bytes, seconds), got {got!r}"[:500], "")
+    allowed = sorted({one[1] for one in every})
+    hint = None if form and got[0] in allowed else f"t may be one of {allowed} here"
+    if got is None or not good:
+        expect(told, got, good[0][1:] if good else None, hint=hint)
+        return
     one = next((one for one in every if one[1:3] == tuple(got[:2])), good[0])
-    expect(f"{told}: (t, what is kept)", tuple(got[:2]), one[1:3])
+    expect(f"{told}: (t, what is kept)", tuple(got[:2]), one[1:3], hint=hint)
     name = f"{told}: t={one[1]}, {one[2]}"
     expect(f"{name}: bytes in a rank's memory", got[2], one[3], 1e-9 * one[3])
     if not fits(node, one):
         expect(told, tuple(got), good[0][1:])
-    if cheapest and one[0] > good[0][0] * (1 + 1e-9):
-        dear = "yours fits, and another costs less: compare t * seconds of all that fit"
-        expect(told, tuple(got), good[0][1:], hint=dear)
-    if cheapest:
+    if cheapest:  # the seconds first: with wrong ones another may seem to cost less
         hint = PORTS if one[1] > node["gpus"] else None
         expect(f"{name}: seconds", got[3], one[4], 1e-9 * one[4], hint)
+    if cheapest and one[0] > good[0][0] * (1 + 1e-9):
+        dear = "yours fits, and another costs less: look at its seconds, and compare t * seconds"
+        expect(told, tuple(got), good[0][1:], hint=dear)
 
 
 # --- what was measured ----------------------------------------------------------------------------
@@ -345,7 +370,8 @@ def check_block(case, ranks) -> None:
     for r, measured in enumerate(ranks):
         if measured["wrong"]:
             name = measured["wrong"].partition("[")[0]
-            raise WrongAnswer(f"{told_block(case)}: rank {r}: {measured['wrong']}", SUMS.get(name))
+            hint = CHANGED if measured["wrong"].endswith("changed") else SUMS.get(name)
+            raise WrongAnswer(f"{told_block(case)}: rank {r}: {measured['wrong']}", hint)
 
 
 def own_bytes(case, rank: int) -> int:

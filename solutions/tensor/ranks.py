@@ -10,6 +10,7 @@ from weft.grade.ranks import Misfit, Told
 from weft.meter import live
 
 NUMBER = 8  # bytes, float64
+GIVEN = "x", "dy", "gain", "wq", "wkv", "wo", "gate_up", "down"
 NAMES = "y", "dx", "dgain", "dwq", "dwkv", "dwo", "dgate_up", "ddown"
 
 
@@ -111,12 +112,16 @@ def one_rank(world, answers, told, lengths, heads, hidden, D, K, seed):
 
     wanted = y[mine], dx[mine], dgain, *cut(dwq, dwkv, dwo, dgate, dup, ddown)
     given = x[mine], dy[mine], gain, *cut(wq, wkv, wo, gate, up, down)
+    copies = [w.clone() for w in given]
     answers.at(told, world)
     wire = Wire(world, answers, lengths)
     with live() as alive:
-        got = answers.block(*(w.clone() for w in given), list(lengths), rank, wire)
+        got = answers.block(*copies, list(lengths), rank, wire)
     answers.meet()
     wrong = wrong_parts(got, wanted)
+    for name, one, before in zip(GIVEN, copies, given, strict=True):
+        if not wrong and not torch.equal(one, before):
+            wrong = f"{name}: expected left as it was, got changed"
     return {"wrong": wrong, "sent": wire.sent, "alive": alive.peak}
 
 

@@ -73,7 +73,7 @@ def test_degree_any(answers, probe, gpus, nodes, rate, inside, group, roomy, **m
 
 @pytest.mark.points(
     1,
-    seconds=30,
+    seconds=60,
     after="test_finish_alive",
     read="The vocabulary: a loss that never gathers",
     hint="try one word, parts of one column, and a part that is all padding",
@@ -96,7 +96,7 @@ def test_finish_any(answers, probe, T, parts, size, padding, smoothing, z, large
     sizes, words = [size] * parts, max(1, parts * size - padding)
     case = f"finish: {T=}, {words=}, parts of {sizes} columns, {smoothing=}, {z=}, {large=}"
     case += f", {absent:.0%} of tokens do not count, {seed=}"
-    report = answers.probe.finish(T, words, sizes, smoothing, z, large, absent, seed)
+    report = answers.probe.finish(T, words, sizes, smoothing, z, large, absent, seed=seed)
     probe.check_parts(case, report)
 
 
