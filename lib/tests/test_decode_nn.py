@@ -220,5 +220,5 @@ def test_the_last_position_can_be_used(model):
 def test_kv_heads_divide_the_heads():
     with pytest.raises(ValueError, match="kv_heads is 4, must divide heads = 6"):
         DecoderConfig(width=24, heads=6, kv_heads=4)
-    with pytest.raises(ValueError, match="kv_heads is 0, must be at least 1"):
+    with pytest.raises(ValueError, match="kv_heads is 0, must be a whole number of at least 1"):
         DecoderConfig(width=24, heads=6, kv_heads=0)

@@ -23,6 +23,7 @@ from weft.plan import (
     roofline,
 )
 from weft.plan import simulate as simulated
+from weft.plan import tensor as tensor_plan
 from weft.plan.hardware import CHIPS, LINKS
 from weft.plan.schedule import Action
 from weft.plan.shape import SHAPES, Experts
@@ -271,6 +272,7 @@ VALUES = {
     "layers": 2, "ratio": 2.0, "keys": 8, "local": 5, "full": 1, "chosen": 4, "queries": 3,
     "method": "nsa", "visible": 8, "rate": 2.0, "chip": CHIPS["h100"]},
     "plan.sparse.spread.": {"layers": [(2, 1), (1, 2)]},
+    "plan.tensor.fitted.": {"at": tensor_plan.PLAYBOOK[2]},
     "plan.tensor.": {"chip": CHIPS["h100"], "regather": False, "sequence_parallel": True,
     "recompute": "none", "overlap": "pieces", "flops": 2.0, "share": 0.5, "count": 5, "t": 2,
     "computing": 2.0, "sending": 1.0, "seconds": 2.5, "layer": "norm", "version": "fused",

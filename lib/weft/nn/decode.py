@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from weft.nn import transformer
+from weft.plan.arguments import sizes
 from weft.plan.decode import Blocks, Event, Scheduler, ServingTurn
 from weft.ref.attention import attention
 from weft.ref.decode import paged_attention
@@ -28,6 +29,8 @@ class DecoderConfig(transformer.Config):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.kv_heads is not None:
+            sizes(kv_heads=self.kv_heads)
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads is {self.kv_heads}, must divide heads = {self.heads}")
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from weft.plan.arguments import instance, sizes
 from weft.plan.hardware import CHIPS, LINKS, Link
 from weft.plan.tensor.price import busy
 
@@ -53,6 +54,8 @@ def fitted(t: int, at: Scaled) -> float:
     >>> f"{fitted(16, PLAYBOOK[2]):.2f}"
     '0.61'
     """
+    (t,) = sizes(t=t)
+    instance(Scaled, at=at)
     first, kept = PLAYBOOK[0].t - 1, at.measured[0]
     w = ((at.t - 1) * kept - first) / (1 - kept)
     return (w + first) / (w + t - 1)
