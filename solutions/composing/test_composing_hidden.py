@@ -140,14 +140,14 @@ def test_rhythm_any(answers, probe, runs, hours, share, **costs):
     seconds=120,
     after="test_clipped_bytes",
     read="The program grown up",
-    hint="try shapes that shards do not divide",
+    hint="in turn: shapes that shards do not divide; what t has whole; the embedding, cut or not",
 )
 def test_clipped_any(answers, probe, dice):
     """Clipped on one to four ranks: right, with no byte too many."""
     needs("torch")
     cases = []
     for sizes in ((1, 1, 2, 1), (2, 1, 1, 2), (1, 2, 1, 2), (2, 2, 1, 1)):
-        shape = lambda: (dice.randint(1, 5), dice.randint(1, 5))  # noqa: E731
+        shape = lambda: tuple(dice.randint(1, 5) for _ in range(dice.randint(0, 3)))  # noqa: E731
         common = shape()
         shapes = tuple((common, shape(), shape()) for _ in range(sizes[0]))
         cut = tuple(dice.random() < 0.5 for _ in range(3))
