@@ -223,12 +223,11 @@ def check_undone(model, run, said, got) -> None:
     how = (said[name] for name in ("attention", "recompute", "head", "table"))
     flops = counted(model, run["tokens"], *how)
     parts = ", ".join(f"{name} {float(x):g}" for name, x in forward(model, run["tokens"]).items())
-    hint = f"FLOPs of a token in a step, as counted in what was said: {float(flops):g}; in forward,"
-    hint += f" of all pairs and of each head: {parts}"
+    told += f", a token taking {float(flops):g} FLOPs as it was said, and in forward {parts}"
     if not isinstance(got, list | tuple) or len(got) != 3:
         raise WrongAnswer(f"{told}: expected (seconds, MFU, HFU), got {got!r}"[:1000], "")
     for name, x, r in zip(PARTS, got, right, strict=True):
-        expect(f"{told}: {name}", x, r, 1e-9 * r, hint)
+        expect(f"{told}: {name}", x, r, 1e-9 * r)
 
 
 # --- in the grader's process: a layout ------------------------------------------------------------

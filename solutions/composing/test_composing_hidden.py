@@ -45,7 +45,11 @@ RECOMPUTE = st.sampled_from(["none", "selective", "full"])
 
 
 @pytest.mark.points(
-    1, after="test_undone_real", read="MFU and HFU", hint="what is counted, and what is run"
+    1,
+    after="test_undone_real",
+    read="MFU and HFU",
+    hint="FLOPs as they were said give the speed; then all pairs, words alone, no table, and for HFU"
+    " what the run recomputed, which may be another thing than was said",
 )
 @given(
     sizes=st.tuples(*[st.integers(1, 9)] * 9),
