@@ -48,8 +48,8 @@ RECOMPUTE = st.sampled_from(["none", "selective", "full"])
     1,
     after="test_undone_real",
     read="MFU and HFU",
-    hint="FLOPs as they were said give the speed; then all pairs, words alone, no table, and for HFU"
-    " what the run recomputed, which may be another thing than was said",
+    hint="FLOPs as they were said give the speed; then all pairs, words alone, no table, and for"
+    " HFU what the run recomputed, which may be another thing than was said",
 )
 @given(
     sizes=st.tuples(*[st.integers(1, 9)] * 9),
