@@ -20,4 +20,5 @@ CLOSED = (  # of the library, what the exercises ask for, and what is made of it
     "torch.distributed.optim",
     "torch.distributed.pipelining",
     "torch.distributed.tensor",
+    "probe",  # beside the answers, where students try them: it works out what is expected
 )

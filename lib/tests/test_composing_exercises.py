@@ -2,6 +2,7 @@
 answer of the zoo loses exactly what it must."""
 
 from ast import literal_eval
+from shutil import copy
 
 from graded import Exercises
 from pytest import approx, raises
@@ -119,3 +120,18 @@ class TestComposing(Exercises):
         )
         closed = ("test_crossed", "test_undone", "test_layout_memory")
         self.closed(tmp_path, cheat, closed, only="crossed,undone,layout")
+
+    def test_what_is_expected_cannot_be_imported_by_an_answer(self, tmp_path):
+        for name in ("probe.py", "ranks.py"):
+            copy(self.solutions() / name, tmp_path)
+        cheat = (
+            "def crossed(order, sizes, per_node, sent):\n"
+            "    from probe import right_crossed\n"
+            "    return right_crossed(order, sizes, per_node, sent)\n"
+            "def rhythm(runs, hours, share, costs):\n"
+            "    import probe\n"
+            "    lost, a, k = probe.best_rhythm(runs[0], hours, share, costs)\n"
+            "    return 0, a, k, (1 - lost) * 86400 / runs[0][1]\n"
+        )
+        closed = ("test_crossed", "test_rhythm")
+        self.closed(tmp_path, cheat, closed, only="crossed,rhythm")

@@ -1,9 +1,13 @@
-"""What runs for this topic's tests beside the answers: ranks, and other ways to each number."""
+"""What runs for this topic's tests beside the answers: ranks, and other ways to each number.
+
+These ways are answers, too: write your own before you read on. Answers that are graded cannot
+import this file.
+"""
 
 import importlib.util
 from fractions import Fraction
 from itertools import permutations
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 
 from weft.grade import WrongAnswer, at_most, expect
@@ -59,7 +63,9 @@ def check_clipped(case, ranks, hint=None) -> None:
         if measured["wrong"]:
             changed = "write into nothing that you are given"
             own = changed if measured["wrong"].endswith("changed") else hint
-            raise WrongAnswer(f"{told_clipped(case)}: rank {r}: {measured['wrong']}", own)
+            told = f"{told_clipped(case)}: rank {r}: {measured['wrong']}"
+            norm = f"the norm is {measured['norm']:.6g}, the limit {measured['limit']:.6g}"
+            raise WrongAnswer(f"{told}; {norm}", own)
 
 
 def numbers(case) -> int:
@@ -68,7 +74,7 @@ def numbers(case) -> int:
     sent = 0
     for stage in shapes:
         for i, shape in enumerate(stage):
-            N = shape[0] * shape[1]
+            N = prod(shape)
             part = ceil(N / s)
             sent += t * r * (s - 1) * s * part + t * s * 2 * (r - 1) * part
             sent += r * s * 2 * (t - 1) * part * (not cut[i])
@@ -211,13 +217,17 @@ def right_undone(model, run, said) -> tuple[float, float, float]:
 PARTS = ("seconds of a step", "MFU", "HFU")
 
 
-def check_undone(model, run, said, got, hint=None) -> None:
-    """Fail with the first of the three that is off."""
+def check_undone(model, run, said, got) -> None:
+    """Fail with the first of the three that is off, and the FLOPs of a token by part."""
     told, right = f"undone({model}, {run}, {said})", right_undone(model, run, said)
+    how = (said[name] for name in ("attention", "recompute", "head", "table"))
+    flops = counted(model, run["tokens"], *how)
+    parts = ", ".join(f"{name} {float(x):g}" for name, x in forward(model, run["tokens"]).items())
+    told += f", a token taking {float(flops):g} FLOPs as it was said, and in forward {parts}"
     if not isinstance(got, list | tuple) or len(got) != 3:
         raise WrongAnswer(f"{told}: expected (seconds, MFU, HFU), got {got!r}"[:1000], "")
     for name, x, r in zip(PARTS, got, right, strict=True):
-        expect(f"{told}: {name}", x, r, 1e-9 * r, hint)
+        expect(f"{told}: {name}", x, r, 1e-9 * r)
 
 
 # --- in the grader's process: a layout ------------------------------------------------------------
@@ -293,9 +303,12 @@ def check_layout(told, cluster, model, batch, got, fastest=True) -> None:
     """Fail unless the choice is one, fits, has its bytes and its seconds, and none is faster."""
     every = all_layouts(cluster, model, batch)
     good = sorted((one for one in every if fits(cluster, one)), key=lambda one: one[:6])
-    if got is None or not good:
-        expect(told, got, good[0][1:6] if good else None)
+    if not good:
+        expect(told, got, None)
         return
+    if got is None:
+        limit = f"nine tenths of {cluster['memory']:.6g}"
+        expect(told, got, good[0][1:6], hint=f"it fits into {limit}: {held(good[0])}")
     if not isinstance(got, list | tuple) or len(got) != 7:
         name = f"{told}: expected (t, p, d, v, zero, bytes, seconds), got {got!r}"
         raise WrongAnswer(name[:1000], "")
@@ -303,8 +316,7 @@ def check_layout(told, cluster, model, batch, got, fastest=True) -> None:
     if one is None:
         expect(f"{told}: (t, p, d, v, zero)", tuple(got[:5]), good[0][1:6], hint="it is no layout")
     name = "{}: t={}, p={}, d={}, v={}, zero={}".format(told, *one[1:6])
-    kept = " and the last ".join(f"{nbytes:.6g}" for nbytes in one[7])
-    hint = f"the first rank has {kept}" if len(one[7]) > 1 else None
+    hint = held(one) if len(one[7]) > 1 else None
     expect(f"{name}: bytes on the fullest rank", got[5], one[6], 1e-9 * one[6], hint)
     if not fits(cluster, one):
         raise WrongAnswer(f"{name}: expected to fit, got {got[5]:.6g} bytes")
@@ -313,6 +325,13 @@ def check_layout(told, cluster, model, batch, got, fastest=True) -> None:
         if one[0] > good[0][0] * (1 + 1e-9):
             hint = f"yours takes {one[0]:.6g} s; that one fits, too, and takes {made_of(good[0])}"
             expect(f"{told}: (t, p, d, v, zero)", tuple(got[:5]), good[0][1:6], hint=hint)
+
+
+def held(one) -> str:
+    """The bytes of the ranks that may be fullest, in words."""
+    if len(one[7]) == 1:
+        return f"a rank has {one[6]:.6g} bytes"
+    return "the first rank has {:.6g} bytes, and the last {:.6g}".format(*one[7])
 
 
 def made_of(one) -> str:
@@ -366,5 +385,8 @@ def check_rhythm(runs, hours, share, costs, got) -> None:
     makes = (1 - lost(runs[j], hours, share, costs, a, k)) * 86400 / runs[j][1]
     expect(f"{told}: steps of a day in run {j}, {a=}, {k=}", said, makes, 1e-9 * most)
     if makes < most * (1 - 1e-9):
-        hint = f"run {j} makes {makes:.6g} steps a day, and another rhythm or run makes {most:.6g}"
+        mine, best = f"{makes:.6g}", f"{most:.6g}"
+        if mine == best:  # they differ in digits that are not shown
+            mine, best = f"{makes!r}", f"{most!r}"
+        hint = f"run {j} makes {mine} steps a day, and another rhythm or run makes {best}"
         expect(f"{told}: (run, a, k)", (j, a, k), right[:3], hint=hint)
