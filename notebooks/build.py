@@ -10,7 +10,7 @@ above all, stand in cells tagged `nbval-ignore-output`; those of an unchanged no
 until somebody asks for fresh ones.
 
 Before the first cell of code comes one that is in no source: where a notebook stands alone, as on
-Colab, it fetches the repository that `_config.yml` names and installs the library.
+Colab, it asks for the repository's address, fetches it and installs the library.
 """
 
 import argparse
@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 
 import nbformat
-import yaml
 from myst_nb.core.read import read_myst_markdown_notebook
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -33,18 +32,18 @@ METADATA = {
 }
 FREE = "nbval-ignore-output"
 CELL_SECONDS = 300
-CONFIG = Path(__file__).resolve().parents[1] / "_config.yml"
 LIBRARY = """\
 # Finds the library, or installs it; on Colab and Kaggle it fetches the book for that.
 import os
 from importlib.util import find_spec
 
-if os.path.isdir("{folder}/notebooks"):
-    os.chdir("{folder}/notebooks")
+if os.path.isdir("book/notebooks"):
+    os.chdir("book/notebooks")
 if find_spec("weft") is None:
     if not os.path.isdir("../lib/weft"):
-        !git clone --depth 1 --branch {branch} {url}
-        os.chdir("{folder}/notebooks")
+        address = input("Address of the repository that this lab is from: ")
+        !git clone --depth 1 {address} book
+        os.chdir("book/notebooks")
     %pip install "../lib[torch]"
 """
 
@@ -62,11 +61,8 @@ def load(source: Path) -> NotebookNode:
 
 def library_cell() -> NotebookNode:
     """The cell that finds the library or installs it; the book's pages leave it out."""
-    repository = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["repository"]
-    url, branch = repository["url"], repository["branch"]
-    source = LIBRARY.format(url=url, branch=branch, folder=url.rsplit("/", 1)[-1]).strip()
     metadata = {"tags": ["remove-cell"]}
-    return nbformat.v4.new_code_cell(source, id="library", metadata=metadata)
+    return nbformat.v4.new_code_cell(LIBRARY.strip(), id="library", metadata=metadata)
 
 
 def trimmed(notebook: NotebookNode) -> NotebookNode:
