@@ -6,17 +6,29 @@
     planner   {planner}                     a form that plans a model on a cluster
     guess     {guess}, {guess-answer}       the reader's guess, kept and compared
     measured  {measured}, {measured-value}  records of book/measured
+    references  the list of references  with links, no two works alike
     repository  {repository}                the checkout's own remote, its buttons or none
     labs      the labs' stored outputs      pictures among them
 
 Whatever is wrong is a warning with file and line; the book is built with warnings as errors.
 """
 
-from . import calc, explore, fresh, guess, labs, measured, picture, planner, repository
+from . import calc, explore, fresh, guess, labs, measured, picture, planner, references, repository
 
 
 def setup(app):
-    for part in (fresh, calc, picture, explore, planner, guess, measured, labs, repository):
+    for part in (
+        fresh,
+        calc,
+        picture,
+        explore,
+        planner,
+        guess,
+        measured,
+        labs,
+        references,
+        repository,
+    ):
         part.setup(app)
     app.add_css_file("weft.css")
     for script in ("explore.js", "planner.js", "guess.js", "measured.js"):
