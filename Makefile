@@ -46,7 +46,7 @@ LINTED := lib notebooks book solutions
 # Each target is one thing after the other, two cores at work in it.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help light setup read book serve notebooks lab test test-all test-plan test-lib \
+.PHONY: help light setup read book pdf serve notebooks lab test test-all test-plan test-lib \
         test-notebooks test-book bench gpu gpu-here gpu-test gpu-bench sanitize sanitize-gluon \
         check lint clean browser
 
@@ -67,6 +67,9 @@ read: light ## build the book and serve it on 127.0.0.1
 
 book: light ## build the book into _build/html, warnings are errors
 	@$(PY) book/build.py
+
+pdf: light browser ## the whole book as one PDF, _build/warp-and-weft.pdf
+	@$(PY) book/pdf.py
 
 serve: light ## serve the book that is already built
 	@$(PY) book/serve.py --port $(PORT)

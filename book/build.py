@@ -35,40 +35,40 @@ def newer(root: Path) -> Iterator[Path]:
         yield from (path for path in root.glob(pattern) if path.stat().st_mtime > since)
 
 
-def build(root: Path) -> bool:
+def build(root: Path, *options: str, makes: str = "html/index.html") -> bool:
     """Build the book of a tree; whether it went without a warning."""
     if any(newer(root)):
         shutil.rmtree(root / READ, ignore_errors=True)
     if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
         with redirect_stdout(Plain(sys.stdout)), redirect_stderr(Plain(sys.stderr)):
-            code = jupyter_book(root)
+            code = jupyter_book(root, *options)
     else:
-        code = jupyter_book(root)
-    if code or not (root / "_build/html/index.html").exists():
+        code = jupyter_book(root, *options)
+    if code or not (root / "_build" / makes).exists():
         shutil.rmtree(root / READ, ignore_errors=True)
         return False
     (root / BUILT).touch()
     return True
 
 
-def quietly(root: Path) -> bool:
+def quietly(root: Path, *options: str, **made: str) -> bool:
     """Build the book and show how far it has come; what Sphinx says only where that failed."""
     print("building the book; the first time that takes a minute or two", flush=True)
     with working("building the book") as progress:
         steps = Steps(progress)
         with redirect_stdout(steps), redirect_stderr(steps):
-            good = build(root)
+            good = build(root, *options, **made)
     if not good:
         print(steps.getvalue(), file=sys.stderr)
     return good
 
 
-def jupyter_book(root: Path) -> int | str | None:
+def jupyter_book(root: Path, *options: str) -> int | str | None:
     """Run Jupyter Book; its exit code, 0 or None where there was no warning."""
     from click.exceptions import ClickException
     from jupyter_book.cli.main import main
 
-    arguments = ["build", "-W", "-n", "--keep-going", str(root)]
+    arguments = ["build", "-W", "-n", "--keep-going", *options, str(root)]
     try:
         return main.main(arguments, standalone_mode=False)
     except SystemExit as exit:

@@ -28,10 +28,24 @@ async function start(here) {
   return pyodide.pyimport("states");
 }
 
-onmessage = async ({ data: { id, here, target, controls, chosen } }) => {
+async function started(here) {
+  python ??= start(here);
   try {
-    python ??= start(here);
-    const states = await python;
+    return await python;
+  } catch (error) {
+    python = undefined; // whoever asks next tries again
+    throw error;
+  }
+}
+
+// Without an id, Python is only to be ready when it will be asked.
+onmessage = async ({ data: { id, here, target, controls, chosen } }) => {
+  if (id === undefined) {
+    started(here).then(() => postMessage({ ready: true }), () => {});
+    return;
+  }
+  try {
+    const states = await started(here);
     const told = (done, total) => postMessage({ id, progress: done / total });
     postMessage({ id, picture: states.draw(target, controls, chosen, told) });
   } catch (error) {

@@ -7,14 +7,18 @@
     "in the page, and browsers do not allow that for files on the disk. " +
     "<code>make read</code> starts a server.";
 
-  // --- Python in the page: one worker for all boxes, started by the first move --------------
-  let worker, failed, serial = 0;
+  // --- Python in the page: one worker for all boxes, started when one comes near --------------
+  const NEAR = "60% 0px"; // of the window's height, above and below it
+  const STAYS = 400; // ms for which a box is near before Python starts: nobody scrolls past so long
+  let worker, failed, ready = false, serial = 0;
   const waiting = new Map();
 
   function startWorker() {
     worker = new Worker(here + "explore-worker.mjs", { type: "module" });
     worker.onmessage = ({ data }) => {
-      if ("progress" in data) return;
+      if ("ready" in data) ready = true;
+      if (data.id === undefined || "progress" in data) return;
+      ready = true;
       const { settle, refuse } = waiting.get(data.id);
       waiting.delete(data.id);
       "picture" in data ? settle(data.picture) : refuse(new Error(data.error));
@@ -39,6 +43,26 @@
       waiting.set(id, { settle, refuse });
       worker.postMessage({ id, here, target, controls, chosen });
     });
+  }
+
+  function startWhenNear(box) {
+    if (location.protocol === "file:" || navigator.connection?.saveData) return;
+    let soon;
+    const watch = new IntersectionObserver(([{ isIntersecting }]) => {
+      clearTimeout(soon);
+      if (isIntersecting) soon = setTimeout(start, STAYS);
+    }, { rootMargin: NEAR });
+
+    function start() {
+      watch.disconnect();
+      if (worker || failed) return;
+      try {
+        startWorker();
+        worker.postMessage({ here });
+      } catch { /* the first move says what is wrong */ }
+    }
+
+    watch.observe(box);
   }
 
   // --- pictures that came with the page -------------------------------------------------------
@@ -130,7 +154,7 @@
       latest += 1;
       fields.forEach(showValue);
       if (fromFrames) return draw();
-      if (!worker && !failed) status.textContent = "Starting Python in this page, once …";
+      if (!ready && !failed) status.textContent = "Starting Python in this page, once …";
       clearTimeout(timer);
       timer = setTimeout(drawNewest, 60);
     }
@@ -138,6 +162,7 @@
     form.addEventListener("input", moved);
     form.addEventListener("submit", (event) => event.preventDefault());
     form.hidden = false;
+    if (!fromFrames) startWhenNear(box);
     // A browser that comes back to the page may keep the sliders where they were left.
     if (fields.some((field) => position(field) !== Number(field.dataset.default))) moved();
   }

@@ -69,7 +69,7 @@ LENDS_PYTHON = """
       workers.push(JSON.stringify(made));
       lent.onmessage = ({ data }) => super.postMessage(data);
       this.addEventListener("message", (event) => {
-        if (typeof event.data.id === "number") return;
+        if (typeof event.data.id !== "string") return;
         event.stopImmediatePropagation();
         lent.postMessage(event.data);
       });
@@ -92,6 +92,7 @@ BORROWS_PYTHON = """
       };
     }
     postMessage(data) {
+      if (data.id === undefined) return this.onmessage({ data: { ready: true } });
       this.lent.postMessage({ ...data, id: `${location.pathname}#${data.id}` });
     }
   };
@@ -423,6 +424,40 @@ def python(home, chromium):
     page.evaluate(MOVE, [box, list(found.start), PYTHON_START])
     yield page
     page.context.close()
+
+
+# A Worker that starts nothing, and keeps what it is told.
+KEEPS = """
+  window.told = [];
+  window.Worker = class { postMessage(data) { told.push(data); } };
+"""
+
+
+def test_python_starts_when_a_box_comes_near(boxes, open_page):
+    page = open_page(viewport={"width": 1280, "height": 100})
+    page.add_init_script(KEEPS)
+    page.goto(boxes + "boxes.html")
+    page.wait_for_timeout(1000)
+    assert page.evaluate("told") == []
+    page.locator("#fig-python").evaluate("(box) => box.scrollIntoView()")
+    page.wait_for_function("told.length > 0")
+    page.locator("#fig-second").evaluate("(box) => box.scrollIntoView()")
+    page.wait_for_timeout(1000)
+    assert [sorted(data) for data in page.evaluate("told")] == [["here"]]
+
+
+def test_a_reader_who_saves_data_has_python_when_a_slider_moves(boxes, open_page):
+    page = open_page()
+    page.add_init_script(
+        KEEPS + "Object.defineProperty(navigator, 'connection', { value: { saveData: true } });"
+    )
+    page.goto(boxes + "boxes.html")
+    page.locator("#fig-python").evaluate("(box) => box.scrollIntoView()")
+    page.wait_for_timeout(1000)
+    assert page.evaluate("told") == []
+    page.locator("#fig-python input[type=range]").first.press("ArrowLeft")
+    page.wait_for_function("told.length > 0")
+    assert page.evaluate("told[0].target") == "pipeline.schedule"
 
 
 def test_the_newest_of_many_moves_wins(python, draw):

@@ -113,6 +113,9 @@ def test_the_vendored_parts_carry_their_licences(site):  # noqa: F811
     for part in ("mathjax", "pyodide"):
         text = (site / "_static" / part / "LICENSE").read_text(encoding="utf-8")
         assert "License" in text
+    for font in (site / "_static/fonts").glob("*.woff2"):
+        licence = font.with_name(font.name.split("-latin-")[0] + "-LICENSE.txt")
+        assert "SIL Open Font License" in licence.read_text(encoding="utf-8")
 
 
 def test_what_is_wrong_with_a_page_is_noticed(tmp_path):

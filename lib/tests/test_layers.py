@@ -235,7 +235,7 @@ def project_text(root: Path) -> list[Path]:
             p for p in root.rglob("*") if not p.relative_to(root).parts[0].startswith((".", "_b"))
         ]
     named = {"Makefile", "run", "LICENSE", "LICENSE-text", ".gitignore"}
-    vendored = {"mathjax", "pyodide"}
+    vendored = {"mathjax", "pyodide", "fonts"}
     return [
         p
         for p in paths

@@ -6,14 +6,33 @@
     planner   {planner}                     a form that plans a model on a cluster
     guess     {guess}, {guess-answer}       the reader's guess, kept and compared
     measured  {measured}, {measured-value}  records of book/measured
-    references  the list of references  with links, no two works alike
-    repository  {repository}                the checkout's own remote, its buttons or none
     labs      the labs' stored outputs      pictures among them
+    icons     the theme's icons             those that a page shows
+    references                              a list with links, no two works alike
+    repository  {repository}                the checkout's own remote, its buttons or none
 
 Whatever is wrong is a warning with file and line; the book is built with warnings as errors.
 """
 
-from . import calc, explore, fresh, guess, labs, measured, picture, planner, references, repository
+from . import (
+    calc,
+    explore,
+    fresh,
+    guess,
+    icons,
+    labs,
+    measured,
+    picture,
+    planner,
+    references,
+    repository,
+)
+
+
+def one_page(app):
+    """The book as a single page has the formulas' script, though its first chapter needs none."""
+    if app.builder.name == "singlehtml":
+        app.set_html_assets_policy("always")
 
 
 def setup(app):
@@ -24,13 +43,15 @@ def setup(app):
         explore,
         planner,
         guess,
+        icons,
         measured,
         labs,
         references,
         repository,
     ):
         part.setup(app)
+    app.connect("builder-inited", one_page)
     app.add_css_file("weft.css")
-    for script in ("explore.js", "planner.js", "guess.js", "measured.js"):
+    for script in ("explore.js", "planner.js", "guess.js", "measured.js", "wide.js"):
         app.add_js_file(script, loading_method="defer")
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

@@ -75,7 +75,7 @@ def people(children, context: dict, role: str):
 
 
 class Linked(Style):
-    """pybtex's plain style; titles are as they were written, and links where there is an address."""
+    """pybtex's plain style; titles stay as they were written, and lead to where the work is."""
 
     def format_title(self, e: Entry, which_field: str, as_sentence: bool = True):
         title, address = field(which_field), link(e)
