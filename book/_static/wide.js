@@ -1,7 +1,10 @@
-// A table that is wider than the column breaks out of it to the right, over the page's contents,
-// which step aside while it is in sight. On a narrow screen it is scrolled, as without this script.
+// Tables that are wider than the column. On a wide window one breaks out of it to the right, over
+// the page's contents, which step aside while it is in sight; on a phone each row of a table in the
+// text becomes a card, with the column's name before each cell. Without this script they scroll.
 (async () => {
-  const TABLES = ".bd-article .pst-scrollable-table-container, .bd-article .measured-scroll";
+  const TEXT = ".bd-article .pst-scrollable-table-container";
+  const MEASURED = ".bd-article .measured-scroll";
+  const phone = matchMedia("(max-width: 40rem)");
   const contents = document.querySelector(".bd-sidebar-secondary");
   const inSight = new Set();
   const watch = new IntersectionObserver((seen) => {
@@ -16,14 +19,40 @@
     watch.unobserve(frame);
     inSight.delete(frame);
     const missing = table.scrollWidth - table.clientWidth;
-    if (missing <= 0) return;
+    if (missing <= 0 || phone.matches) return;
     frame.style.setProperty("--weft-wide", `${frame.offsetWidth + missing + 1}px`);
     frame.classList.add("weft-wide");
     watch.observe(frame);
   }
 
-  const all = () => document.querySelectorAll(TABLES).forEach(breakOut);
-  await document.fonts.ready; // which decide how wide a table is
+  function asCards(box) {
+    box.classList.remove("weft-cards");
+    const names = [...box.querySelectorAll("thead tr:only-child > th")];
+    if (!phone.matches || !names.length || box.scrollWidth <= box.clientWidth + 1) return;
+    if (!box.querySelector(".weft-column")) box.querySelectorAll("tbody tr").forEach(name);
+    box.classList.add("weft-cards");
+
+    function name(row) {
+      for (const [i, cell] of [...row.cells].entries()) {
+        if (i === 0 || !names[i]?.textContent.trim()) continue;
+        const label = document.createElement("span");
+        label.className = "weft-column";
+        label.innerHTML = names[i].innerHTML; // with its formulas
+        cell.prepend(label);
+      }
+    }
+  }
+
+  function all() {
+    document.querySelectorAll(TEXT).forEach(asCards);
+    document.querySelectorAll(`${TEXT}, ${MEASURED}`).forEach(breakOut);
+    contents?.classList.toggle("weft-aside", false);
+  }
+
+  if (document.readyState !== "complete")
+    await new Promise((loaded) => addEventListener("load", loaded, { once: true }));
+  await window.MathJax?.startup?.promise; // formulas and fonts decide how wide a table is
+  await document.fonts.ready;
   all();
   addEventListener("resize", all);
 })();
