@@ -81,6 +81,8 @@
     };
   }
 
+  const BEAT = 1200; // ms between two pictures of a box that plays
+
   // --- one box --------------------------------------------------------------------------------
   let explained = false;
 
@@ -111,14 +113,14 @@
     const { target, controls } = box.dataset;
     const sizes = JSON.parse(controls).map(([, values]) => values.length);
     const fromFrames = script && frameDrawer(script, sizes);
-    let latest = 0, timer, running = false, wanted = false;
+    let latest = 0, timer, running = false, wanted = false, playing = false;
 
     function show(picture, turn) {
       const left = view.querySelector(".weft-scroll")?.scrollLeft ?? 0;
       view.innerHTML = picture;
       if (left) view.querySelector(".weft-scroll")?.scrollTo(left, 0);
       const words = view.querySelector(".weft-summary, .explore-note");
-      spoken.textContent = (words ?? view.querySelector("title"))?.textContent ?? "";
+      if (!playing) spoken.textContent = (words ?? view.querySelector("title"))?.textContent ?? "";
       box.dispatchEvent(new CustomEvent("weft-shown", { detail: { turn, picture } }));
     }
 
@@ -159,10 +161,41 @@
       timer = setTimeout(drawNewest, 60);
     }
 
+    // One control moves by itself, forth and back, while the box is in sight; whoever touches a
+    // control stops it, and who asks for less motion starts it.
+    function setUpPlaying() {
+      const field = fields[Number(box.dataset.plays)];
+      const button = document.createElement("button");
+      let beat, step = 1, inSight = false;
+      button.type = "button";
+      button.className = "explore-play";
+
+      function advance() {
+        if (!inSight) return;
+        if (position(field) + step > Number(field.max) || position(field) + step < 0) step = -step;
+        field.value = position(field) + step;
+        moved();
+      }
+
+      function turn(on) {
+        playing = on;
+        clearInterval(beat);
+        if (on) beat = setInterval(advance, BEAT);
+        button.textContent = on ? "Pause" : "Play";
+      }
+
+      button.addEventListener("click", () => turn(!playing));
+      form.addEventListener("input", () => turn(false), { capture: true });
+      new IntersectionObserver(([seen]) => (inSight = seen.isIntersecting)).observe(box);
+      form.append(button);
+      turn(!matchMedia("(prefers-reduced-motion: reduce)").matches);
+    }
+
     form.addEventListener("input", moved);
     form.addEventListener("submit", (event) => event.preventDefault());
     form.hidden = false;
     if (!fromFrames) startWhenNear(box);
+    if (box.dataset.plays) setUpPlaying();
     // A browser that comes back to the page may keep the sliders where they were left.
     if (fields.some((field) => position(field) !== Number(field.dataset.default))) moved();
   }

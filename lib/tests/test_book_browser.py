@@ -505,6 +505,37 @@ def test_a_slider_is_moved_by_keys_and_says_its_value(home, open_page):
 # --- the guess --------------------------------------------------------------------------------
 
 
+def test_the_front_page_is_one_screen_and_its_figure_moves_until_it_is_touched(home, open_page):
+    page = open_page(home + "book/intro.html", viewport={"width": 1280, "height": 800})
+    below = page.locator(".sd-card a").evaluate_all(
+        "all => Math.max(...all.map((a) => a.getBoundingClientRect().bottom))"
+    )
+    assert below < 800
+    slider = page.get_by_role("slider", name="Microbatches")
+    before = slider.input_value()
+    page.wait_for_function(
+        "([slider, before]) => slider.value !== before", arg=[slider.element_handle(), before]
+    )
+    assert page.locator("#fig-front .explore-spoken").text_content() == ""
+    page.get_by_role("slider", name="Ranks").press("ArrowLeft")
+    assert page.locator(".explore-play").inner_text() == "Play"
+    stopped = slider.input_value()
+    page.wait_for_timeout(2000)
+    assert slider.input_value() == stopped
+    page.locator(".explore-play").click()
+    page.wait_for_function(
+        "([slider, before]) => slider.value !== before", arg=[slider.element_handle(), stopped]
+    )
+
+
+def test_nothing_moves_by_itself_where_less_motion_is_asked_for(home, open_page):
+    page = open_page(home + "book/intro.html", reduced_motion="reduce")
+    assert page.locator(".explore-play").inner_text() == "Play"
+    before = page.get_by_role("slider", name="Microbatches").input_value()
+    page.wait_for_timeout(2000)
+    assert page.get_by_role("slider", name="Microbatches").input_value() == before
+
+
 def test_a_guess_is_kept_and_compared(boxes, open_page):
     page = open_page(boxes + "boxes.html")
     answer = page.locator(".weft-guess-answer")

@@ -2,7 +2,8 @@
 
 The default state is drawn when the book is built, so the page shows a picture without
 JavaScript, in print and in search. With `:frames:` every state is drawn then and travels in the
-page; without it, Pyodide runs the same library in the page when a slider is first moved.
+page; without it, Pyodide runs the same library in the page when a slider is first moved. With
+`:play: NAME` too, that control moves by itself until the reader takes over.
 """
 
 import base64
@@ -48,7 +49,10 @@ class Explore(FigureDirective):
 
     required_arguments = 1
     has_content = True
-    option_spec: ClassVar = FigureDirective.option_spec | {"frames": directives.flag}
+    option_spec: ClassVar = FigureDirective.option_spec | {
+        "frames": directives.flag,
+        "play": directives.unchanged_required,
+    }
 
     def run(self):
         problem = self.missing("caption", "alt")
@@ -60,6 +64,7 @@ class Explore(FigureDirective):
             controls = [parse(line) for line in self.content if line.strip()]
             picture = self.default_picture(controls)
             frames = self.all_frames(controls) if "frames" in self.options else None
+            plays = self.played(controls)
         except Exception as error:
             return self.wrong(str(error) or type(error).__name__)
         figure = self.figure(
@@ -68,6 +73,7 @@ class Explore(FigureDirective):
             target=self.arguments[0],
             controls=_wire(controls),
             frames=frames,
+            plays=plays,
         )
         figure += self.control_nodes(controls)
         figure += self.caption()
@@ -77,6 +83,15 @@ class Explore(FigureDirective):
         if not controls:
             raise ValueError("it has no controls; use {picture} for a picture without any")
         return self.draw(controls, [control.default for control in controls], strict=True)
+
+    def played(self, controls: list[Control]) -> int | None:
+        """Which control moves by itself."""
+        if "play" not in self.options:
+            return None
+        named = {control.name: at for at, control in enumerate(controls)}
+        if "frames" not in self.options or self.options["play"] not in named:
+            raise ValueError(f":play: {self.options['play']} is no control of a box with :frames:")
+        return named[self.options["play"]]
 
     def all_frames(self, controls: list[Control]) -> str:
         count = math.prod(len(control.values) for control in controls)
@@ -134,6 +149,8 @@ def visit_explore(self, node):
         "data-target": node["target"],
         "data-controls": node["controls"],
     }
+    if node["plays"] is not None:
+        attributes["data-plays"] = str(node["plays"])
     self.body.append(self.starttag(node, "figure", CLASS="explore", **attributes))
     group = next(node.findall(explore_controls))
     fields = [_field(f"{node['ids'][0]}-{i}", control) for i, control in enumerate(group)]
