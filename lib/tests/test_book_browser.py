@@ -1,5 +1,6 @@
 """The pages as a reader's browser sees them: one Chromium, every page, and all that moves."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import itertools
@@ -9,6 +10,7 @@ import os
 import random
 import re
 import threading
+from pathlib import Path
 from typing import NamedTuple
 
 import browser
@@ -222,12 +224,46 @@ def draw():
 
 
 class Visits(NamedTuple):
-    """What a walk through all pages found: problems by mode, boxes, what moving them did."""
+    """What a walk through all pages found: problems by mode, boxes, what moving them did.
+
+    And what each page weighs, in bytes, and what it took to load, in seconds of the processor.
+    """
 
     problems: dict[str, list[str]]
     boxes: list["Seen"]
     wrong: list[str]
     workers: dict[str, list[str]]
+    bytes: dict[str, int]
+    seconds: dict[str, float]
+
+
+# What a page has loaded by itself, unpacked; Python comes when a reader nears a box.
+WEIGHT = """() => ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
+  .filter((entry) => !/\\/(pyodide|pylib)\\//.test(entry.name))
+  .reduce((sum, entry) => sum + entry.decodedBodySize, 0)"""
+MOST_BYTES = 3_600_000
+MOST_SECONDS = 10  # to load a page; two to three on a machine that does nothing else
+PYTHON_SECONDS = 30  # until Python has drawn its first picture; eight
+
+
+def processor_seconds(of: int = 0) -> float:
+    """What the processes below one, ours by default, have used of the processor, with all its
+    children that are over; 0 where there is no /proc."""
+    used, parents = {}, {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            process = int(status.parent.name)
+            parents[process] = int(fields[1])
+            used[process] = sum(int(ticks) for ticks in fields[11:15])
+
+    def below(process):
+        while process and process != (of or os.getpid()):
+            process = parents.get(process)
+        return bool(process)
+
+    ticks = sum(amount for process, amount in used.items() if below(parents.get(process)))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture(scope="module")
@@ -236,13 +272,16 @@ def visits(site, home, chromium, python):  # noqa: F811
 
     It is opened in the mode that the last one was left in: every other one in the dark.
     """
-    found = Visits({mode: [] for mode in MODES}, [], [], {})
+    found = Visits({mode: [] for mode in MODES}, [], [], {}, {}, {})
     page = watched(python.context.new_page())
     page.add_init_script(BORROWS_PYTHON)
     modes = list(MODES)
     for name in [*pages(site), "search.html", "genindex.html"]:
+        before = processor_seconds()
         page.goto(home + name)
         found.problems[modes[0]].extend(problems(page, name, modes[0]))
+        found.seconds[name] = processor_seconds() - before
+        found.bytes[name] = page.evaluate(WEIGHT)
         for mode in modes[1:]:
             turn(page, mode)
             found.problems[mode].extend(problems(page, name, mode))
@@ -281,6 +320,13 @@ def problems(page, name, mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_every_page_is_quiet_fits_and_shows_its_formulas(visits, mode):
     assert visits.problems[mode] == []
+
+
+def test_no_page_is_heavy_or_slow(visits, python):
+    assert {name: much for name, much in visits.bytes.items() if much > MOST_BYTES} == {}
+    assert {name: much for name, much in visits.seconds.items() if much > MOST_SECONDS} == {}
+    assert python.took < PYTHON_SECONDS
+    assert min(visits.bytes.values()) > 100_000 and max(visits.seconds.values()) > 0
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -419,9 +465,11 @@ def python(home, chromium):
     """A page on which Python runs, started by the page's first move."""
     page = watched(chromium.new_context(**MODES["desktop"]).new_page())
     page.add_init_script(LENDS_PYTHON)
+    before = processor_seconds()
     page.goto(home + "book/how-to-read.html")
     box, found = next(explore_boxes(page))
     page.evaluate(MOVE, [box, list(found.start), PYTHON_START])
+    page.took = processor_seconds() - before
     yield page
     page.context.close()
 

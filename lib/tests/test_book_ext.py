@@ -415,6 +415,8 @@ BAD = {
     SLIDERS.replace("p: 2..3", "p 2..3"): "does not begin with `name:`",
     SLIDERS.replace("2..4 by 2", "1..2000"): "8000 states are too many for :frames:",
     SLIDERS.replace("2..4 by 2", "1..90"): "bytes in the page (at most 300000)",
+    SLIDERS.replace(":frames:", ":frames:\n:play: n"): ":play: n is no control of a box with",
+    PYTHON_BOX.replace("\n\nschedule", "\n:play: m\n\nschedule"): ":play: m is no control of a box",
     "```{guess} alone\nHow many?\n```": "`alone` has no {guess-answer}",
     "```{guess} empty\n```": "it has no question",
     "```{guess-answer} early\n:answer: 1\n```": "no guess `early` stands above it",
