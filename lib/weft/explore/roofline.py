@@ -7,7 +7,7 @@ from weft.draw.roofline import intensity
 from weft.explore.box import chosen, explored
 from weft.plan import decode, roofline
 from weft.plan.arguments import sizes, whole
-from weft.plan.hardware import CHIPS, Chip, size_of
+from weft.plan.hardware import CHIPS, LINKS, Chip, size_of
 from weft.plan.roofline import (
     CHAINS,
     Work,
@@ -22,6 +22,8 @@ from weft.plan.roofline import (
 )
 from weft.plan.shape import SHAPES
 from weft.plan.units import amount, percent, quantity
+
+TILES = {"64x64": (64, 64), "128x128": (128, 128), "128x256": (128, 256), "256x256": (256, 256)}
 
 
 def _bound(work: Work, chip: Chip, dtype: str) -> str:
@@ -80,6 +82,27 @@ def attention(
     )
     points = {"naive, scores in memory": naive, "flash, scores on the chip": flash}
     return draw_roofline.svg(points, [(on, dtype)], span=(1, 1e5)), summary
+
+
+@explored
+def levels(
+    chip: str = "h100", rows: int = 4096, t: int = 8, tile: str = "128x256", link: str = "nvlink4"
+) -> tuple[str, str]:
+    """One rank's part of Llama 2 70B's first MLP matrix, at memory, at the L2 cache, at a link."""
+    on, between = chosen("chip", chip, CHIPS), chosen("link", link, LINKS)
+    tile_m, tile_n = chosen("tile", tile, TILES)
+    m, t = sizes(rows=rows, t=t)
+    shape = SHAPES["llama2-70b"]
+    k, n = shape.matrices["up"]
+    seen = roofline.column_parallel(m, n, k, chip, between, t, tile_m, tile_n)
+    name, least = roofline.slowest(seen, on, "bf16")
+    compute = seen[0].work.flops / on.rate("bf16")
+    summary = (
+        f"{m} rows by a weight of {k} × {n // t}: the tensor cores need "
+        f"{quantity(compute, 's')}, all levels at once {quantity(least, 's')}. "
+        f"{'The tensor cores take' if name == 'compute' else name + ' takes'} longest."
+    )
+    return draw_roofline.levels_svg(seen, on, "bf16"), summary
 
 
 @explored

@@ -39,7 +39,7 @@ def tiled_matmul(m: int, n: int, k: int, size: int, tile_m: int, tile_n: int) ->
 
 
 def column_parallel(
-    m: int, n: int, k: int, chip: str, link: Link, t: int, tile: tuple[int, int]
+    m: int, n: int, k: int, chip: str, link: Link, t: int, tile_m: int = 128, tile_n: int = 256
 ) -> tuple[Level, ...]:
     """The levels of one rank's part of a matmul: m rows in 16 bits, a weight of k x n over t ranks.
 
@@ -47,14 +47,13 @@ def column_parallel(
     tensor and sequence parallelism enter half a layer. One rank has no link to pass.
 
     >>> from weft.plan.hardware import LINKS
-    >>> seen = column_parallel(4096, 28672, 8192, "h100", LINKS["nvlink4"], 8, (128, 256))
+    >>> seen = column_parallel(4096, 28672, 8192, "h100", LINKS["nvlink4"], t=8)
     >>> [f"{level.name} {level.work.intensity:.0f}" for level in seen]
     ['memory 1557', 'L2 85', 'nvlink4 4096']
     """
     on = CHIPS[chosen("chip", chip, L2)]
     instance(Link, link=link)
     m, n, k, t = sizes(m=m, n=n, k=k, t=t)
-    tile_m, tile_n = row("tile", tile, 2)
     if n % t:
         raise ValueError(f"t is {t}, must divide n = {n}")
     once = matmul(m, n // t, k, 2)
@@ -67,7 +66,9 @@ def column_parallel(
 
 
 def slowest(levels: Sequence[Level], chip: Chip, dtype: str) -> tuple[str, float]:
-    """The name of the level, or "compute", that takes longest where all work at once; seconds."""
+    """The level, or "compute", that takes longest, and its seconds: all work at once."""
+    for i, level in enumerate(row("levels", levels)):
+        instance(Level, **{f"levels[{i}]": level})
     instance(Chip, chip=chip)
     times = {"compute": max(level.work.flops for level in levels) / chip.rate(dtype)}
     times |= {level.name: level.work.bytes / level.bandwidth for level in levels}
