@@ -44,13 +44,15 @@ def seconds(run, calls=1):
 
 x, y, out = random(N // D, D), random(N // D, D), random(N // D, D)
 weight, square = random(D, D), random(SIDE, SIDE)
+a, b, c = x[0], y[0], out[0]
 
 # Three roofs: a call with nothing to do, a copy, a large square matmul.
-overhead = seconds(partial(torch.add, x[0, :1], y[0, :1], out=out[0, :1]), 2000)
+overhead = seconds(partial(torch.add, a[:1], b[:1], out=c[:1]), calls=2000)
 bandwidth = 2 * N * size / seconds(partial(out.copy_, x))
 rate = 2 * SIDE**3 / seconds(partial(torch.mm, square, square))
-print(f"a call {overhead * 1e6:.1f} us, a copy {bandwidth / 1e9:.1f} GB/s,", end=" ")
-print(f"a matmul {rate / 1e12:.3f} TFLOP/s", end=": ")
+print(f"a call costs {overhead * 1e6:.1f} us", end=", ")
+print(f"a copy moves {bandwidth / 1e9:.1f} GB/s", end=", ")
+print(f"a matmul does {rate / 1e12:.3f} TFLOP/s")
 print(f"{rate / bandwidth:.1f} FLOPs per byte at the ridge")
 
 
@@ -68,24 +70,23 @@ def multiply(rows):
     return f"{rows} x weight", run, 1, 2 * rows * D * D, D * D + 2 * rows * D
 
 
-a, b, c = x[0, :100], y[0, :100], out[0, :100]
-operations = [  # name, call, kernels, FLOPs, numbers that are read or written
-    ("add 100", partial(torch.add, a, b, out=c), 1, 100, 3 * 100),
+operations = [  # name, call, kernels, FLOPs, numbers read or written
+    ("add 100", partial(torch.add, a[:100], b[:100], out=c[:100]), 1, 100, 300),
     ("add", partial(torch.add, x, y, out=out), 1, N, 3 * N),
     *(multiply(rows) for rows in ROWS),
     ("softmax, steps", softmax_in_steps, 5, 5 * N, 8 * N),
     ("softmax, fused", partial(torch.softmax, x, 1, out=out), 1, 5 * N, 2 * N),
 ]
 
-print(f"{'':14}{'MFLOP':>9}{'MB':>9}{'FLOP/B':>9}", end="")
-print(f"{'overhead':>12}{'memory':>12}{'compute':>12}{'took':>12}")
+print(f"{'':14}{'MFLOP':>8}{'MB':>7}{'FLOP/B':>7}", end="")
+print(f"{'overhead':>10}{'memory':>10}{'compute':>10}{'took':>10}")
 for name, run, kernels, flops, numbers in operations:
     nbytes = numbers * size
     walls = kernels * overhead, nbytes / bandwidth, flops / rate
     bound = max(walls)
     took = seconds(run, calls=1 + int(0.01 / bound))
-    print(f"{name:14}{flops / 1e6:9.4g}{nbytes / 1e6:9.4g}", end="")
-    print(f"{flops / nbytes:9.3g}", end="")
+    print(f"{name:14}{flops / 1e6:8.4g}{nbytes / 1e6:7.4g}", end="")
+    print(f"{flops / nbytes:7.3g}", end="")
     for each in (*walls, took):
-        print(f"{each * 1e3:9.4f} ms", end="")
-    print(f"{took / bound:6.1f} times the bound")
+        print(f"{each * 1e6:7.0f} us", end="")
+    print(f"{took / bound:6.1f} times")

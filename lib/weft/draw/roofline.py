@@ -9,20 +9,22 @@ from dataclasses import replace
 from math import ceil, floor, log10
 from typing import Any
 
-from weft.draw.chart import DASHES, SMALL, WIDE, Axis, Chart, Key, line
+from weft.draw.chart import DASHES, RING, SMALL, WIDE, Axis, Chart, Key, line
 from weft.draw.figure import Figure, Log, measure
-from weft.plan.hardware import Chip, from_record
+from weft.plan.gpu import walls
+from weft.plan.hardware import Chip, from_record, size_of
 from weft.plan.roofline import (
     Level,
     Work,
     attainable,
+    matmul,
     operation,
     ridge,
     seconds,
     slowest,
     wall,
 )
-from weft.plan.units import amount, quantity
+from weft.plan.units import amount, count, quantity
 
 Roofs = Sequence[tuple[Chip, str]]
 
@@ -65,6 +67,43 @@ def of_record(
         if at == dtype
     }
     return {name: operation(name, dtype) for name in rates}, [(chip, dtype)], rates
+
+
+# --- three walls over a batch ---------------------------------------------------------------------
+
+MOST_ROWS = 2**14
+WALLS = {"launch": line(1), "memory": line(2), "compute": line(3, 1.25)}
+
+
+def rows_svg(side: int, chip: Chip, dtype: str, launch: float, rows: int) -> str:
+    """The least time of some rows times a square weight over the rows, by each of three walls.
+
+    The upper edge, drawn thick, is the time; the chosen `rows` are ringed.
+    """
+    if not 1 <= rows <= MOST_ROWS:
+        raise ValueError(f"rows is {rows}, must be from 1 to {MOST_ROWS}")
+
+    def at(m: int):
+        return walls(matmul(m, side, side, size_of(dtype)), chip, dtype, launch)
+
+    here, end = at(rows), at(MOST_ROWS)
+    low = 10.0 ** floor(log10(min(here.launch, at(1).memory) / 3))
+    chart = Chart(
+        f"Time of rows times a weight on {chip.name} {dtype}",
+        f"Least time over rows, both logarithmic. The launch is level, the bytes nearly so until "
+        f"the rows are as many as the weight is wide, the FLOPs rise. At {rows} rows they take "
+        f"{', '.join(quantity(time, 's') for time in here)}: the wall is {here.wall}.",
+        Axis("rows", 1, MOST_ROWS, count, log=True, ticks=[4**k for k in range(8)]),
+        Axis("least time", low, 2 * end.seconds, lambda s: quantity(s, "s"), log=True),
+        [*(Key(name, look) for name, look in WALLS.items()), Key("chosen", RING, "ring")],
+        upright=True,
+    )
+    spots = sorted({round(m) for m in chart.spots()})
+    for name, look in WALLS.items():
+        chart.curve([(m, getattr(at(m), name)) for m in spots], look)
+    chart.curve([(m, at(m).seconds) for m in spots], line(0, 3) | {"stroke_opacity": 0.55})
+    chart.ring(rows, here.seconds)
+    return str(chart.figure)
 
 
 # --- as a drawing ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from weft.draw import roofline as draw_roofline
 from weft.draw.roofline import intensity
 from weft.explore.box import chosen, explored
-from weft.plan import decode, roofline
+from weft.plan import decode, gpu, roofline
 from weft.plan.arguments import sizes, whole
 from weft.plan.hardware import CHIPS, LINKS, Chip, size_of
 from weft.plan.roofline import (
@@ -59,6 +59,22 @@ def matmul(
         "as many rows as columns": roofline.matmul(n, n, n, size),
     }
     return draw_roofline.svg(points, [(on, dtype)], span=(0.1, 1e4)), summary
+
+
+@explored
+def rows(chip: str = "h100", rows: int = 1, side: int = 4096, launch: int = 6) -> tuple[str, str]:
+    """Three walls of some rows times a square weight in 16 bits; `launch` in microseconds."""
+    on = chosen("chip", chip, CHIPS)
+    dtype = "bf16" if "bf16" in on.rates else "fp16"
+    m, n, launch = sizes(rows=rows, side=side, launch=launch)
+    picture = draw_roofline.rows_svg(n, on, dtype, launch / 1e6, m)
+    here = gpu.walls(roofline.matmul(m, n, n, 2), on, dtype, launch / 1e6)
+    summary = (
+        f"{m} {'row' if m == 1 else 'rows'}: launch {quantity(here.launch, 's')}, bytes "
+        f"{quantity(here.memory, 's')}, FLOPs {quantity(here.compute, 's')}. The wall is "
+        f"{here.wall}; {quantity(here.seconds / m, 's')} for each row."
+    )
+    return picture, summary
 
 
 @explored
