@@ -102,6 +102,7 @@ def rows_svg(side: int, chip: Chip, dtype: str, launch: float, rows: int) -> str
     for name, look in WALLS.items():
         chart.curve([(m, getattr(at(m), name)) for m in spots], look)
     chart.curve([(m, at(m).seconds) for m in spots], line(0, 3) | {"stroke_opacity": 0.55})
+    chart.point(rows, here.seconds, f"{rows} rows: {quantity(here.seconds, 's')}, {here.wall}")
     chart.ring(rows, here.seconds)
     return str(chart.figure)
 
