@@ -74,19 +74,19 @@ operations = [  # name, call, kernels, FLOPs, numbers read or written
     ("add 100", partial(torch.add, a[:100], b[:100], out=c[:100]), 1, 100, 300),
     ("add", partial(torch.add, x, y, out=out), 1, N, 3 * N),
     *(multiply(rows) for rows in ROWS),
-    ("softmax, steps", softmax_in_steps, 5, 5 * N, 8 * N),
-    ("softmax, fused", partial(torch.softmax, x, 1, out=out), 1, 5 * N, 2 * N),
+    ("softmax in 5", softmax_in_steps, 5, 5 * N, 8 * N),
+    ("softmax in 1", partial(torch.softmax, x, 1, out=out), 1, 5 * N, 2 * N),
 ]
 
-print(f"{'':14}{'MFLOP':>8}{'MB':>7}{'FLOP/B':>7}", end="")
+print(f"{'':13}{'MFLOP':>7}{'MB':>6}{'FLOP/B':>7}", end="")
 print(f"{'overhead':>10}{'memory':>10}{'compute':>10}{'took':>10}")
 for name, run, kernels, flops, numbers in operations:
     nbytes = numbers * size
     walls = kernels * overhead, nbytes / bandwidth, flops / rate
     bound = max(walls)
     took = seconds(run, calls=1 + int(0.01 / bound))
-    print(f"{name:14}{flops / 1e6:8.4g}{nbytes / 1e6:7.4g}", end="")
+    print(f"{name:13}{flops / 1e6:7.0f}{nbytes / 1e6:6.0f}", end="")
     print(f"{flops / nbytes:7.3g}", end="")
     for each in (*walls, took):
         print(f"{each * 1e6:7.0f} us", end="")
-    print(f"{took / bound:6.1f} times")
+    print(f"{took / bound:5.1f} times")

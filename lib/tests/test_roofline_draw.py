@@ -334,7 +334,6 @@ def summary(html: str) -> str:
             [{"chip": c, "length": n} for c in CHIPS for n in (2**4, 2**11, 2**17)],
         ),
         (explore.attention, [{"sram": s, "width": w} for s in (0, 64, 228) for w in (64, 256)]),
-        (explore.decoding, [{"model": m, "batch": b} for m in SHAPES for b in (1, 2**8)]),
         (explore.fusion, [{"chip": c, "kernels": k} for c in CHIPS for k in (1, 3, 8)]),
         (explore.fusion, [{"chain": "bias-dropout-add", "kernels": k} for k in (1, 2, 3)]),
         (explore.transformer, [{"model": m, "batch": b} for m in SHAPES for b in (1, 4)]),
@@ -362,7 +361,7 @@ def test_every_state_of_a_slider_has_a_picture(function, states):
         (explore.matmul, {"chip": "v100"}, "dtype is &#x27;bf16&#x27;"),
         (explore.matmul, {"chip": "x"}, "must be one of v100"),
         (explore.attention, {"sram": 1, "width": 256}, "sram is 1024 bytes"),
-        (explore.decoding, {"model": "x"}, "must be one of gpt-1.7b"),
+        (explore.transformer, {"model": "x"}, "must be one of gpt-1.7b"),
         (
             explore.fusion,
             {"chain": "bias-dropout-add"},

@@ -1,11 +1,11 @@
-"""The sliders of the roofline chapter: matmuls, attention, decoding, fusion and whole layers."""
+"""The sliders of the roofline chapter: matmuls, levels, attention, fusion and whole layers."""
 
 from collections.abc import Mapping
 
 from weft.draw import roofline as draw_roofline
 from weft.draw.roofline import intensity
 from weft.explore.box import chosen, explored
-from weft.plan import decode, gpu, roofline
+from weft.plan import gpu, roofline
 from weft.plan.arguments import sizes, whole
 from weft.plan.hardware import CHIPS, LINKS, Chip, size_of
 from weft.plan.roofline import (
@@ -119,31 +119,6 @@ def levels(
         f"{'The tensor cores take' if name == 'compute' else name + ' takes'} longest."
     )
     return draw_roofline.levels_svg(seen, on, "bf16"), summary
-
-
-@explored
-def decoding(
-    chip: str = "h100", model: str = "llama2-70b", batch: int = 16, context: int = 4096
-) -> tuple[str, str]:
-    """One token more for `batch` sequences of `context` tokens, on a chip that had room for all."""
-    on, shape = chosen("chip", chip, CHIPS), chosen("model", model, SHAPES)
-    dtype = "bf16" if "bf16" in on.rates else "fp16"
-    heads = shape.heads, shape.groups, shape.key_width
-    batch, context = sizes(batch=batch, context=context)
-    attention = shape.layers * batch * roofline.decode(context, *heads, size=2)
-    step = decode.step(shape, batch, context)
-    matmuls = Work(step.flops - attention.flops, step.bytes - attention.bytes)
-    least, slow = (seconds(work, on, dtype) for work in (matmuls, attention))
-    held = 2 * shape.params + batch * context * decode.bytes_per_token(shape)
-    summary = (
-        f"A token for each of {batch} sequences takes at least {quantity(least + slow, 's')}, "
-        f"{percent(slow / (least + slow))} of it for attention: "
-        f"{amount(batch / (least + slow), 3)} tokens/s. The matmuls are "
-        f"{_bound(matmuls, on, dtype)}. Weights and caches are {quantity(held, 'B')}, the chip has "
-        f"{quantity(on.memory, 'B')}."
-    )
-    points = {"matmuls": matmuls, "attention": attention, "the whole step": step}
-    return draw_roofline.svg(points, [(on, dtype)], span=(0.1, 1e4)), summary
 
 
 @explored
