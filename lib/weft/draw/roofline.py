@@ -11,7 +11,6 @@ from typing import Any
 
 from weft.draw.chart import DASHES, RING, SMALL, WIDE, Axis, Chart, Key, line
 from weft.draw.figure import Figure, Log, measure
-from weft.plan.gpu import walls
 from weft.plan.hardware import Chip, from_record, size_of
 from weft.plan.roofline import (
     Level,
@@ -83,27 +82,31 @@ def rows_svg(side: int, chip: Chip, dtype: str, launch: float, rows: int) -> str
     if not 1 <= rows <= MOST_ROWS:
         raise ValueError(f"rows is {rows}, must be from 1 to {MOST_ROWS}")
 
-    def at(m: int):
-        return walls(matmul(m, side, side, size_of(dtype)), chip, dtype, launch)
+    def at(m: int) -> dict[str, float]:
+        work = matmul(m, side, side, size_of(dtype))
+        memory, compute = work.bytes / chip.bandwidth, work.flops / chip.rate(dtype)
+        return {"launch": launch, "memory": memory, "compute": compute}
 
-    here, end = at(rows), at(MOST_ROWS)
-    low = 10.0 ** floor(log10(min(here.launch, at(1).memory) / 3))
+    here, longest = at(rows), max(at(MOST_ROWS).values())
+    name, least = max(here.items(), key=lambda item: item[1])
+    low = 10.0 ** floor(log10(min(launch, at(1)["memory"]) / 3))
     chart = Chart(
         f"Time of rows times a weight on {chip.name} {dtype}",
         f"Least time over rows, both logarithmic. The launch is level, the bytes nearly so until "
         f"the rows are as many as the weight is wide, the FLOPs rise. At {rows} rows they take "
-        f"{', '.join(quantity(time, 's') for time in here)}: the wall is {here.wall}.",
+        f"{', '.join(quantity(time, 's') for time in here.values())}: the wall is {name}.",
         Axis("rows", 1, MOST_ROWS, count, log=True, ticks=[4**k for k in range(8)]),
-        Axis("least time", low, 2 * end.seconds, lambda s: quantity(s, "s"), log=True),
+        Axis("least time", low, 2 * longest, lambda s: quantity(s, "s"), log=True),
         [*(Key(name, look) for name, look in WALLS.items()), Key("chosen", RING, "ring")],
         upright=True,
     )
     spots = sorted({round(m) for m in chart.spots()})
-    for name, look in WALLS.items():
-        chart.curve([(m, getattr(at(m), name)) for m in spots], look)
-    chart.curve([(m, at(m).seconds) for m in spots], line(0, 3) | {"stroke_opacity": 0.55})
-    chart.point(rows, here.seconds, f"{rows} rows: {quantity(here.seconds, 's')}, {here.wall}")
-    chart.ring(rows, here.seconds)
+    for wall_, look in WALLS.items():
+        chart.curve([(m, at(m)[wall_]) for m in spots], look)
+    thick = line(0, 3) | {"stroke_opacity": 0.55}
+    chart.curve([(m, max(at(m).values())) for m in spots], thick)
+    chart.point(rows, least, f"{rows} rows: {quantity(least, 's')}, {name}")
+    chart.ring(rows, least)
     return str(chart.figure)
 
 
