@@ -17,9 +17,10 @@ from pictures import PHONE, SVG, apart, axis, parse, quantity_of
 
 from weft import cli
 from weft.draw import roofline as draw_roofline
-from weft.draw.roofline import of_record, svg, text
+from weft.draw.roofline import levels_svg, of_record, rows_svg, svg, text
 from weft.explore import roofline as explore
-from weft.plan.hardware import CHIPS, Chip, from_record
+from weft.plan.hardware import CHIPS, LINKS, Chip, from_record
+from weft.plan.roofline import L2, column_parallel
 from weft.plan.roofline.work import (
     CHAINS,
     EXAMPLES,
@@ -28,6 +29,7 @@ from weft.plan.roofline.work import (
     operation,
     ridge,
     seconds,
+    smallest_batch,
     wall,
 )
 from weft.plan.shape.model import SHAPES
@@ -51,6 +53,7 @@ def dots(root: ElementTree.Element) -> list[tuple[str, float, float, str]]:
             dot.get("fill"),
         )
         for dot in root.iter(f"{SVG}circle")
+        if len(dot)  # not the ring around one
     ]
 
 
@@ -331,11 +334,18 @@ def summary(html: str) -> str:
             [{"chip": c, "length": n} for c in CHIPS for n in (2**4, 2**11, 2**17)],
         ),
         (explore.attention, [{"sram": s, "width": w} for s in (0, 64, 228) for w in (64, 256)]),
-        (explore.decoding, [{"model": m, "batch": b} for m in SHAPES for b in (1, 2**8)]),
         (explore.fusion, [{"chip": c, "kernels": k} for c in CHIPS for k in (1, 3, 8)]),
         (explore.fusion, [{"chain": "bias-dropout-add", "kernels": k} for k in (1, 2, 3)]),
         (explore.transformer, [{"model": m, "batch": b} for m in SHAPES for b in (1, 4)]),
         (explore.transformer, [{"chip": c, "algorithm": "naive"} for c in CHIPS]),
+        (explore.levels, [{"chip": c, "t": t} for c in L2 for t in (1, 16)]),
+        (
+            explore.levels,
+            [{"tile": t, "rows": r} for t in ("64x64", "256x256") for r in (16, 4096)],
+        ),
+        (explore.levels, [{"link": "ib-ndr"}]),
+        (explore.rows, [{"chip": c, "rows": r} for c in CHIPS for r in (1, 2**14)]),
+        (explore.rows, [{"side": 512, "launch": 12}, {"side": 2**14, "launch": 1}]),
     ],
 )
 def test_every_state_of_a_slider_has_a_picture(function, states):
@@ -351,7 +361,7 @@ def test_every_state_of_a_slider_has_a_picture(function, states):
         (explore.matmul, {"chip": "v100"}, "dtype is &#x27;bf16&#x27;"),
         (explore.matmul, {"chip": "x"}, "must be one of v100"),
         (explore.attention, {"sram": 1, "width": 256}, "sram is 1024 bytes"),
-        (explore.decoding, {"model": "x"}, "must be one of gpt-1.7b"),
+        (explore.transformer, {"model": "x"}, "must be one of gpt-1.7b"),
         (
             explore.fusion,
             {"chain": "bias-dropout-add"},
@@ -359,10 +369,37 @@ def test_every_state_of_a_slider_has_a_picture(function, states):
         ),
         (explore.fusion, {"kernels": 0}, "kernels is 0"),
         (explore.transformer, {"algorithm": "x"}, "must be naive or flash"),
+        (explore.levels, {"tile": "x"}, "must be one of 64x64"),
+        (explore.levels, {"chip": "b200"}, "must be one of a100-80, h100, h200"),
+        (explore.levels, {"t": 3}, "t is 3, must divide n = 57344"),
+        (explore.rows, {"rows": 2**15}, "rows is 32768, must be from 1 to 16384"),
     ],
 )
 def test_a_state_that_does_not_exist_is_a_sentence(function, state, complaint):
     assert "<svg" not in function(**state) and complaint in summary(function(**state))
+
+
+def test_each_level_has_its_point_under_its_own_roof():
+    levels = column_parallel(4096, 57344, 8192, "h100", LINKS["nvlink4"], 8)
+    found = dots(parse(levels_svg(levels, *H100)))
+    assert [name for name, *_ in found] == [level.name for level in levels]
+    for (_, intensity, rate, _), level in zip(found, levels, strict=True):
+        assert intensity == close(level.work.intensity)
+        slope = level.bandwidth * level.work.intensity
+        assert rate == close(min(H100[0].rate("bf16"), slope))
+
+
+def test_the_wall_changes_where_two_lines_cross():
+    def wall_at(rows):
+        return re.search(r"The wall is (\w+)", summary(explore.rows(rows=rows)))[1]
+
+    enough = smallest_batch(4096, 4096, 2, *H100)
+    assert [wall_at(m) for m in (1, enough - 1, enough)] == ["memory", "memory", "compute"]
+    assert "The wall is launch" in summary(explore.rows(chip="b200"))
+    for rows in (1, 2**14):
+        least = seconds(operation(f"matmul:{rows},4096,4096", "bf16"), *H100)
+        ((_, at, time, _),) = dots(parse(rows_svg(4096, *H100, 6e-6, rows)))
+        assert (at, time) == (close(rows), close(least))
 
 
 def test_the_slider_says_how_many_rows_are_enough():

@@ -12,6 +12,7 @@ from weft.plan.attention import tiling as tiles
 from weft.plan.decode import cache as decode
 from weft.plan.hardware import CHIPS, LINKS, SIZES, Chip, Link, size_of
 from weft.plan.roofline import work as roofline
+from weft.plan.roofline.levels import Level, column_parallel, slowest, tiled_matmul
 from weft.plan.roofline.stages import stage_seconds
 from weft.plan.roofline.transformer import (
     attention_backward,
@@ -740,3 +741,45 @@ def test_a_stage_has_its_layers_and_the_ends_what_is_outside():
 def test_stages_that_cannot_be_are_named(p, micro, dtype, complaint):
     with pytest.raises(ValueError, match=complaint):
         stage_seconds(ODD["windows"], p, micro, CHIPS["h100"], dtype)
+
+
+# --- levels ---------------------------------------------------------------------------------------
+
+
+@given(*(st.integers(1, 40) for _ in range(5)))
+def test_each_tile_of_a_matmul_loads_for_itself(m, n, k, tile_m, tile_n):
+    elements = 0
+    for top in range(0, m, tile_m):
+        for left in range(0, n, tile_n):
+            high, wide = min(tile_m, m - top), min(tile_n, n - left)
+            elements += high * k + k * wide + high * wide
+    work = tiled_matmul(m, n, k, 2, tile_m, tile_n)
+    assert work == Work(2 * m * n * k, 2 * elements)
+    assert tiled_matmul(m, n, k, 2, m, n) == matmul(m, n, k, 2)
+
+
+def test_the_intensity_at_the_cache_is_the_tiles_alone():
+    for side in (4096, 16384):
+        work = tiled_matmul(side, side, 2**20, 2, 128, 256)
+        assert work.intensity == pytest.approx(1 / (1 / 128 + 1 / 256), rel=1e-3)
+
+
+def test_a_ranks_link_is_its_weights_width_over_the_other_ranks():
+    for m, t in ((64, 2), (4096, 8)):
+        *_, link = column_parallel(m, 8192, 4096, "h100", LINKS["nvlink4"], t)
+        assert link.name == "nvlink4" and link.work.intensity == pytest.approx(8192 / (t - 1))
+    alone = column_parallel(64, 8192, 4096, "h100", LINKS["nvlink4"], 1)
+    assert [level.name for level in alone] == ["memory", "L2"]
+    with pytest.raises(ValueError, match="t is 3, must divide n = 8192"):
+        column_parallel(64, 8192, 4096, "h100", LINKS["nvlink4"], 3)
+
+
+def test_the_slowest_level_takes_its_bytes_over_its_bandwidth():
+    h100 = CHIPS["h100"]
+    at = {rows: column_parallel(rows, 28672, 8192, "h100", LINKS["nvlink4"], 8)
+          for rows in (1, 4096)}  # fmt: skip
+    name, seconds = slowest(at[1], h100, "bf16")
+    assert (name, seconds) == ("memory", at[1][0].work.bytes / h100.bandwidth)
+    assert slowest(at[4096], h100, "bf16")[0] == "L2"
+    free = [Level("memory", Work(10, 0), 1.0)]
+    assert slowest(free, h100, "bf16") == ("compute", 10 / h100.rate("bf16"))

@@ -5,14 +5,25 @@ at a dtype; a point is work, on the roof where it is predicted and below where i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil, floor, log10
 from typing import Any
 
-from weft.draw.chart import DASHES, SMALL, WIDE, Axis, Chart, Key, line
+from weft.draw.chart import DASHES, RING, SMALL, WIDE, Axis, Chart, Key, line
 from weft.draw.figure import Figure, Log, measure
-from weft.plan.hardware import Chip, from_record
-from weft.plan.roofline import Work, attainable, operation, ridge, seconds, wall
-from weft.plan.units import amount, quantity
+from weft.plan.hardware import Chip, from_record, size_of
+from weft.plan.roofline import (
+    Level,
+    Work,
+    attainable,
+    matmul,
+    operation,
+    ridge,
+    seconds,
+    slowest,
+    wall,
+)
+from weft.plan.units import amount, count, quantity
 
 Roofs = Sequence[tuple[Chip, str]]
 
@@ -57,6 +68,48 @@ def of_record(
     return {name: operation(name, dtype) for name in rates}, [(chip, dtype)], rates
 
 
+# --- three walls over a batch ---------------------------------------------------------------------
+
+MOST_ROWS = 2**14
+WALLS = {"launch": line(1), "memory": line(2), "compute": line(3, 1.25)}
+
+
+def rows_svg(side: int, chip: Chip, dtype: str, launch: float, rows: int) -> str:
+    """The least time of some rows times a square weight over the rows, by each of three walls.
+
+    The upper edge, drawn thick, is the time; the chosen `rows` are ringed.
+    """
+    if not 1 <= rows <= MOST_ROWS:
+        raise ValueError(f"rows is {rows}, must be from 1 to {MOST_ROWS}")
+
+    def at(m: int) -> dict[str, float]:
+        work = matmul(m, side, side, size_of(dtype))
+        memory, compute = work.bytes / chip.bandwidth, work.flops / chip.rate(dtype)
+        return {"launch": launch, "memory": memory, "compute": compute}
+
+    here, longest = at(rows), max(at(MOST_ROWS).values())
+    name, least = max(here.items(), key=lambda item: item[1])
+    low = 10.0 ** floor(log10(min(launch, at(1)["memory"]) / 3))
+    chart = Chart(
+        f"Time of rows times a weight on {chip.name} {dtype}",
+        f"Least time over rows, both logarithmic. The launch is level, the bytes nearly so until "
+        f"the rows are as many as the weight is wide, the FLOPs rise. At {rows} rows they take "
+        f"{', '.join(quantity(time, 's') for time in here.values())}: the wall is {name}.",
+        Axis("rows", 1, MOST_ROWS, count, log=True, ticks=[4**k for k in range(8)]),
+        Axis("least time", low, 2 * longest, lambda s: quantity(s, "s"), log=True),
+        [*(Key(name, look) for name, look in WALLS.items()), Key("chosen", RING, "ring")],
+        upright=True,
+    )
+    spots = sorted({round(m) for m in chart.spots()})
+    for wall_, look in WALLS.items():
+        chart.curve([(m, at(m)[wall_]) for m in spots], look)
+    thick = line(0, 3) | {"stroke_opacity": 0.55}
+    chart.curve([(m, max(at(m).values())) for m in spots], thick)
+    chart.point(rows, least, f"{rows} rows: {quantity(least, 's')}, {name}")
+    chart.ring(rows, least)
+    return str(chart.figure)
+
+
 # --- as a drawing ---------------------------------------------------------------------------------
 
 
@@ -91,6 +144,70 @@ def svg(
     _points(chart.figure, points, roofs, rates, chart.x, chart.y)
     _table(chart.figure, points, roofs, rates, chart.bottom)
     return str(chart.figure)
+
+
+def levels_svg(levels: Sequence[Level], chip: Chip, dtype: str) -> str:
+    """A roof for each level that an operation's bytes pass, and where it lies under each.
+
+    A level has a bandwidth, so a slope, and an intensity, so a point, of its own; all have the
+    chip's rate in common. The lowest point is what the operation can reach.
+    """
+    name, _ = slowest(levels, chip, dtype)
+    placed = [
+        (at.name, at.work, (replace(chip, name=at.name, bandwidth=at.bandwidth), dtype))
+        for at in levels
+    ]
+    limits = [attainable(work, *roof) for _, work, roof in placed]
+    meets = [ridge(*roof) for _, _, roof in placed]
+    held = [*meets, *(work.intensity for _, work, _ in placed)]
+    x = 10.0 ** floor(log10(min(held) / 3)), 10.0 ** ceil(log10(max(held) * 2))
+    y = 10.0 ** floor(log10(min(limits) / 10)), 2 * chip.rate(dtype)
+    told = [f"{chip.name} in {dtype}, a roof for each level; {name} takes longest."]
+    told += [_row_words(at, work, [roof]) + "." for at, work, roof in placed]
+    chart = Chart(
+        f"One operation at {len(levels)} levels of {chip.name} {dtype}",
+        " ".join(told),
+        Axis("FLOPs per byte of that level", *x, _intensity, log=True, ticks=_decades(x)),
+        Axis("FLOP/s", *y, _short, log=True, ticks=_decades(y)),
+        [Key(_level_words(roof), line(i)) for i, (_, _, roof) in enumerate(placed)],
+        below=LINE * (len(levels) + 1),
+        upright=True,
+    )
+    for i, (_, _, (on, _)) in enumerate(placed):
+        start = max(x[0], y[0] / on.bandwidth)
+        chart.curve([(start, start * on.bandwidth), (meets[i], chip.rate(dtype))], line(i))
+    chart.curve([(min(meets), chip.rate(dtype)), (x[1], chip.rate(dtype))], line(0))
+    taken = [box for _, _, roof in placed for box in _along(*roof, chart.x, chart.y)]
+    spots = [
+        (chart.x(work.intensity), chart.y(limit))
+        for (_, work, _), limit in zip(placed, limits, strict=True)
+    ]
+    taken += [(at - 5, spot - 5, at + 5, spot + 5) for at, spot in spots]
+    for i, ((at, spot), (mine, work, roof)) in enumerate(zip(spots, placed, strict=True), 1):
+        _dot(chart.figure, at, spot, _row_words(mine, work, [roof]))
+        _label(chart.figure, str(i), at, spot, taken, chart.x, chart.y)
+    _level_table(chart.figure, placed, chart.bottom)
+    return str(chart.figure)
+
+
+def _level_words(roof: tuple[Chip, str]) -> str:
+    on, _ = roof
+    return f"{on.name}: {quantity(on.bandwidth, 'B/s')}, ridge {amount(ridge(*roof), 3)}"
+
+
+def _level_table(figure: Figure, placed: Sequence[tuple], top: float) -> None:
+    heads = "bytes", "their time", "FLOP/B", "attainable"
+    with figure.group(font_size=SMALL):
+        for i, head in enumerate(heads):
+            figure.words(WIDE - 68 * (3 - i), top + 10, head, text_anchor="end", fill_opacity=0.8)
+        for i, (name, work, roof) in enumerate(placed, 1):
+            base = top + 10 + LINE * i
+            figure.words(0, base, str(i), font_weight="bold")
+            figure.words(20, base, name)
+            cells = [quantity(work.bytes, "B"), quantity(work.bytes / roof[0].bandwidth, "s")]
+            cells += [intensity(work), _short(attainable(work, *roof))]
+            for j, cell in enumerate(cells):
+                figure.words(WIDE - 68 * (3 - j), base, cell, text_anchor="end")
 
 
 def _checked(points, roofs, rates) -> Mapping[str, float]:

@@ -1,13 +1,13 @@
-"""The sliders of the roofline chapter: matmuls, attention, decoding, fusion and whole layers."""
+"""The sliders of the roofline chapter: matmuls, levels, attention, fusion and whole layers."""
 
 from collections.abc import Mapping
 
 from weft.draw import roofline as draw_roofline
 from weft.draw.roofline import intensity
 from weft.explore.box import chosen, explored
-from weft.plan import decode, roofline
+from weft.plan import gpu, roofline
 from weft.plan.arguments import sizes, whole
-from weft.plan.hardware import CHIPS, Chip, size_of
+from weft.plan.hardware import CHIPS, LINKS, Chip, size_of
 from weft.plan.roofline import (
     CHAINS,
     Work,
@@ -22,6 +22,8 @@ from weft.plan.roofline import (
 )
 from weft.plan.shape import SHAPES
 from weft.plan.units import amount, percent, quantity
+
+TILES = {"64x64": (64, 64), "128x128": (128, 128), "128x256": (128, 256), "256x256": (256, 256)}
 
 
 def _bound(work: Work, chip: Chip, dtype: str) -> str:
@@ -60,6 +62,22 @@ def matmul(
 
 
 @explored
+def rows(chip: str = "h100", rows: int = 1, side: int = 4096, launch: int = 6) -> tuple[str, str]:
+    """Three walls of some rows times a square weight in 16 bits; `launch` in microseconds."""
+    on = chosen("chip", chip, CHIPS)
+    dtype = "bf16" if "bf16" in on.rates else "fp16"
+    m, n, launch = sizes(rows=rows, side=side, launch=launch)
+    picture = draw_roofline.rows_svg(n, on, dtype, launch / 1e6, m)
+    here = gpu.walls(roofline.matmul(m, n, n, 2), on, dtype, launch / 1e6)
+    summary = (
+        f"{m} {'row' if m == 1 else 'rows'}: launch {quantity(here.launch, 's')}, bytes "
+        f"{quantity(here.memory, 's')}, FLOPs {quantity(here.compute, 's')}. The wall is "
+        f"{here.wall}; {quantity(here.seconds / m, 's')} for each row."
+    )
+    return picture, summary
+
+
+@explored
 def attention(
     chip: str = "h100", length: int = 4096, width: int = 128, sram: int = 0
 ) -> tuple[str, str]:
@@ -83,28 +101,24 @@ def attention(
 
 
 @explored
-def decoding(
-    chip: str = "h100", model: str = "llama2-70b", batch: int = 16, context: int = 4096
+def levels(
+    chip: str = "h100", rows: int = 4096, t: int = 8, tile: str = "128x256", link: str = "nvlink4"
 ) -> tuple[str, str]:
-    """One token more for `batch` sequences of `context` tokens, on a chip that had room for all."""
-    on, shape = chosen("chip", chip, CHIPS), chosen("model", model, SHAPES)
-    dtype = "bf16" if "bf16" in on.rates else "fp16"
-    heads = shape.heads, shape.groups, shape.key_width
-    batch, context = sizes(batch=batch, context=context)
-    attention = shape.layers * batch * roofline.decode(context, *heads, size=2)
-    step = decode.step(shape, batch, context)
-    matmuls = Work(step.flops - attention.flops, step.bytes - attention.bytes)
-    least, slow = (seconds(work, on, dtype) for work in (matmuls, attention))
-    held = 2 * shape.params + batch * context * decode.bytes_per_token(shape)
+    """One rank's part of Llama 2 70B's first MLP matrix, at memory, at the L2 cache, at a link."""
+    on, between = chosen("chip", chip, CHIPS), chosen("link", link, LINKS)
+    tile_m, tile_n = chosen("tile", tile, TILES)
+    m, t = sizes(rows=rows, t=t)
+    shape = SHAPES["llama2-70b"]
+    k, n = shape.matrices["up"]
+    seen = roofline.column_parallel(m, n, k, chip, between, t, tile_m, tile_n)
+    name, least = roofline.slowest(seen, on, "bf16")
+    compute = seen[0].work.flops / on.rate("bf16")
     summary = (
-        f"A token for each of {batch} sequences takes at least {quantity(least + slow, 's')}, "
-        f"{percent(slow / (least + slow))} of it for attention: "
-        f"{amount(batch / (least + slow), 3)} tokens/s. The matmuls are "
-        f"{_bound(matmuls, on, dtype)}. Weights and caches are {quantity(held, 'B')}, the chip has "
-        f"{quantity(on.memory, 'B')}."
+        f"{m} rows by a weight of {k} × {n // t}: the tensor cores need "
+        f"{quantity(compute, 's')}, all levels at once {quantity(least, 's')}. "
+        f"{'The tensor cores take' if name == 'compute' else name + ' takes'} longest."
     )
-    points = {"matmuls": matmuls, "attention": attention, "the whole step": step}
-    return draw_roofline.svg(points, [(on, dtype)], span=(0.1, 1e4)), summary
+    return draw_roofline.levels_svg(seen, on, "bf16"), summary
 
 
 @explored

@@ -1,5 +1,6 @@
 """The roofline: work in FLOPs and bytes, the wall that it meets, and a transformer as work."""
 
+from weft.plan.roofline.levels import L2, Level, column_parallel, slowest, tiled_matmul
 from weft.plan.roofline.stages import stage_seconds
 from weft.plan.roofline.transformer import (
     attention_backward,
@@ -43,14 +44,17 @@ __all__ = [
     "CHAINS",
     "EXAMPLES",
     "GELU",
+    "L2",
     "NOTHING",
     "OPERATIONS",
     "ElementwiseOp",
+    "Level",
     "Work",
     "attainable",
     "attention",
     "attention_backward",
     "attention_flops",
+    "column_parallel",
     "copy",
     "decode",
     "dot",
@@ -64,10 +68,12 @@ __all__ = [
     "operation",
     "ridge",
     "seconds",
+    "slowest",
     "smallest_batch",
     "softmax",
     "spent",
     "stage_seconds",
+    "tiled_matmul",
     "total",
     "training_step",
     "triad",
