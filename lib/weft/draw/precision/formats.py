@@ -182,8 +182,10 @@ def _between(format: Format, low: float, high: float) -> list[float]:
     values, v = [], format.round(low, saturate=True)
     if v < low:
         v += format.spacing(v)
-    while v <= high and v <= format.max:
+    while v <= high:
         values.append(v)
+        if v == format.max:
+            break
         if len(values) > MOST:
             raise ValueError(
                 f"formats has {format.name}, which has more than {MOST} numbers from {told(low)} "
