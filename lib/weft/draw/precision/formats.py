@@ -116,7 +116,7 @@ def ranges_svg(formats: Sequence[Format] = ALL) -> str:
             "rect", x=x(normal), y=y, width=x(high) - x(normal), height=20, tip=tip,
             **EXPONENT.paint(), **OUTLINE,
         )  # fmt: skip
-        inside = f"{format.fraction} bits of fraction"
+        inside = f"{format.fraction} {'bit' if format.fraction == 1 else 'bits'} of fraction"
         if measure(inside, 11) < x(high) - x(normal):
             at = (x(normal) + x(high)) / 2
             figure.words(at, y + 14, inside, fill=INK, font_size=11, text_anchor="middle")

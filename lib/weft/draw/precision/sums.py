@@ -80,13 +80,17 @@ def sharing_svg(rows: int = 8, columns: int = 16, side: int = 4) -> str:
     cell, gap, top = 13, 24, 26
     wide, high = columns * cell, rows * cell
     figure = Figure.small(
-        2 * wide + gap + 2,
+        max(2 * wide + gap + 2, 400),
         top + 2 * (high + 40),
         "What shares the outlier's scale",
         _said(rows, columns, side),
         largest=1.3,
     )
-    look = {"outlier": OUTLIER.paint(), "with": LOST.paint(white=0.4), "own": EXPONENT.paint(white=0.65)}
+    look = {
+        "outlier": OUTLIER.paint(),
+        "with": LOST.paint(white=0.4),
+        "own": EXPONENT.paint(white=0.65),
+    }
     legend(
         figure,
         [
@@ -123,5 +127,8 @@ def shares(kind: str, one: tuple[int, int], other: tuple[int, int], side: int) -
 
 def _said(rows: int, columns: int, side: int) -> str:
     counts = rows * columns - 1, columns - 1, side * side - 1, side - 1
-    said = [f"{name.replace('4', str(side))}: {n}" for name, n in zip(SHARED.values(), counts, strict=True)]
+    said = [
+        f"{name.replace('4', str(side))}: {n}"
+        for name, n in zip(SHARED.values(), counts, strict=True)
+    ]
     return f"Four {rows} by {columns} grids with one outlier. With its scale {', '.join(said)}."
