@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 N, STEPS, RATE = 64, 300, 5e-4  # words, and channels
-TOKENS, PARTS = 256, 2**14  # of a pass; passes in a step, of which we run one
+TOKENS, PARTS = 256, 2**14  # of a pass; passes in a step: we run one
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 zeros = []  # of each gradient on its way back: the part that became 0
 
@@ -14,12 +14,13 @@ def cast(dtype):
 
 
 def e4m3(block=None):
-    """FP8: each block of a row times a scale that makes its largest number 448."""
+    """FP8: each block of a row is scaled so that it ends at 448."""
 
     def rounded(x):
         parts = x.reshape(-1, block or x.numel())
         scale = 448 / parts.abs().amax(1, keepdim=True).clamp(min=1e-30)
-        return ((parts * scale).to(torch.float8_e4m3fn).float() / scale).view_as(x)
+        eight = (parts * scale).to(torch.float8_e4m3fn)
+        return (eight.float() / scale).view_as(x)
 
     return rounded
 
@@ -31,7 +32,7 @@ class Matmul(torch.autograd.Function):
     def forward(ctx, x, w, few):
         ctx.save_for_backward(x, w)
         ctx.few = few
-        return few(x) @ few(w.T).T  # what is rounded has the summed dim last
+        return few(x) @ few(w.T).T  # the summed dim is last where we round
 
     @staticmethod
     def backward(ctx, dy):
@@ -62,7 +63,7 @@ def stochastic(old, new, lost):
 
 def train(name, few, keep=fp32, scale=1.0):
     torch.manual_seed(0)
-    chance = (2 * torch.randn(N, N)).softmax(1).to(device)  # of the next word
+    chance = (2 * torch.randn(N, N)).softmax(1).to(device)  # of a next word
     drawn = [torch.randn(N, N) / 8 for _ in range(3)]
     weights = [keep(w, w, w * 0).to(device).requires_grad_() for w in drawn]
     lost = [torch.zeros_like(w) for w in weights]
@@ -116,4 +117,5 @@ for outlier in 1.0, 2.0**12, 2.0**17:
     for block in None, 128, 32:
         error = (e4m3(block)(x)[1:] - x[1:]) @ w.T
         errors.append((error.norm() / y.norm()).item())
-    print(f"outlier {outlier:6.0f}, error of other rows:", *(f"{e:.1%}" for e in errors))
+    told = " ".join(f"{error:.1%}" for error in errors)
+    print(f"outlier {outlier:6.0f}, error of other rows: {told}")
