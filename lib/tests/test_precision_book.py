@@ -3,6 +3,7 @@
 import re
 import sys
 import warnings
+from types import SimpleNamespace
 
 import cloudpickle
 import pytest
@@ -93,11 +94,8 @@ def test_the_recipes_fp8_asks_for_layers_that_are_wide_and_not_the_head(root, mo
         asked["layers"] = [name for name, layer in pairs if module_filter_fn(layer, name)]
         raise StopIteration
 
-    class Module:
-        Float8LinearConfig, convert_to_float8_training = Config, staticmethod(convert)
-
-    monkeypatch.setitem(sys.modules, "torchao", Module)
-    monkeypatch.setitem(sys.modules, "torchao.float8", Module)
+    part = SimpleNamespace(Float8LinearConfig=Config, convert_to_float8_training=convert)
+    monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(float8=part))
     names = {}
     before = torch.backends.cuda.matmul.fp32_precision
     exec(recipe(root), names)
