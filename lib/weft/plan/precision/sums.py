@@ -25,7 +25,7 @@ def summed(
     weight, update = number("start", start), number("update", update)
     steps, way = whole("steps", steps), chosen("way", way, WAYS)
     few(steps, "steps", steps=steps)
-    dice, lost, found = Random(seed), 0.0, []
+    dice, lost, found = Random(whole("seed", seed, least=0)), 0.0, []
     weight = format.round(weight) if way != "exact" else weight
     for _ in range(steps):
         if way == "exact":
