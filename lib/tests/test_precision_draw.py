@@ -1,6 +1,7 @@
 """The pictures of the precision chapter: bits, ranges, numbers, histograms, the walking scale."""
 
 import re
+from itertools import product
 from math import inf, isclose, log2
 
 import pictures
@@ -12,9 +13,11 @@ from pictures import SVG, inside, told
 from weft.draw.figure import WEIGHT_GRADIENT
 from weft.draw.precision.formats import EXPONENT, FRACTION, SIGN, bits_svg, numbers_svg, ranges_svg
 from weft.draw.precision.scale import BAR, histogram_svg, scale_svg, walked
+from weft.draw.precision.sums import OUTLIER, SHARED, shares, sharing_svg, sums_svg
 from weft.explore import precision as explore_precision
 from weft.plan.precision.formats import FORMATS, bell, fates
 from weft.plan.precision.scale import LossScale
+from weft.plan.precision.sums import WAYS, summed
 from weft.plan.units import percent
 
 BOX = re.compile(r"M(-?[\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)h")
@@ -217,3 +220,30 @@ def test_an_outlier_costs_its_block():
 
 def test_gradients_of_activations_are_not_painted_as_gradients_of_weights():
     assert BAR != WEIGHT_GRADIENT
+
+
+# --- sums, and what shares a scale ----------------------------------------------------------------
+
+
+def test_each_way_of_adding_has_its_stairs():
+    brain = FORMATS["bf16"]
+    root = parse(sums_svg(brain, 1.0, 0.3 * brain.epsilon, 40, 3))
+    stairs = [p.get("d") for p in root.iter(f"{SVG}path") if p.get("fill") == "none"]
+    assert len(stairs) == len(WAYS) and all(d.count("H") == 40 for d in stairs)
+    rises = [len(set(re.findall(r"V(-?[\d.]+)", d))) for d in stairs]
+    walks = [summed(brain, 1.0, 0.3 * brain.epsilon, 40, way, 3) for way in WAYS]
+    assert rises == [len(set(walk)) for walk in walks] and rises[1] == 1
+    assert "nearest at 1," in told(root)
+
+
+@pytest.mark.parametrize(("rows", "columns", "side"), [(8, 16, 4), (5, 7, 2), (3, 3, 3)])
+def test_as_many_cells_are_pale_as_share_the_outliers_scale(rows, columns, side):
+    root = parse(sharing_svg(rows, columns, side))
+    at = rows // 2 - 1, columns // 2 + 1
+    places = list(product(range(rows), range(columns)))
+    for kind, name in SHARED.items():
+        found = sum(shares(kind, at, place, side) for place in places) - 1
+        assert f"{name.replace('4', str(side))}: {found}" in told(root)
+        assert shares(kind, at, at, side)
+    dark = [b for b in boxes(root, OUTLIER.hexadecimal) if b[1] > 20]
+    assert len(dark) == len(SHARED)

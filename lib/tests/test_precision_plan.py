@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.plan.hardware import CHIPS
 from weft.plan.precision.formats import (
+    E2M1,
     FATES,
     FORMATS,
     Format,
@@ -22,8 +24,10 @@ from weft.plan.precision.formats import (
     known,
     least_update,
 )
+from weft.plan.precision.gain import linear_gain
 from weft.plan.precision.scale import LossScale, blocked, delayed, in_blocks, outlier
 from weft.plan.precision.state import RECIPES, Recipe
+from weft.plan.precision.sums import summed
 
 SMALL = [FORMATS[name] for name in ("fp16", "bf16", "e4m3", "e5m2")]
 TORCH = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -42,7 +46,7 @@ def same(a, b):
     return (isnan(a) and isnan(b)) or (a == b and copysign(1, a) == copysign(1, b))
 
 
-@pytest.mark.parametrize("module", ["formats", "scale", "state"])
+@pytest.mark.parametrize("module", ["formats", "gain", "scale", "state", "sums"])
 def test_docstrings_compute_what_they_say(module):
     result = doctest.testmod(import_module(f"weft.plan.precision.{module}"))
     assert result.failed == 0 and result.attempted > 0
@@ -418,3 +422,47 @@ def test_formats_of_ones_own_work():
     values = sorted(tiny.decode(bits) for bits in range(31))
     assert values[0] == 0 and values[-1] == tiny.max == 2.0**4 * 1.5
     assert all(tiny.round(x) == x for x in values)
+
+
+# --- four bits, sums, and what FP8 gains ----------------------------------------------------------
+
+
+def test_e2m1_has_fifteen_values_and_saturates():
+    values = sorted({E2M1.decode(bits) for bits in range(16)})
+    assert values == [-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    assert E2M1.round(inf) == E2M1.round(1e9, saturate=False) == 6 == -E2M1.round(-7.0)
+    assert [E2M1.fate(x) for x in (6.99, 7, 6, 0.3, 0.2)] == [
+        "rounded", "overflow", "exact", "subnormal", "zero",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="x is nan, must be a number: e2m1 has no NaN"):
+        E2M1.round(nan)
+
+
+@given(part=st.floats(0.01, 0.49), steps=st.integers(1, 60), name=st.sampled_from(["bf16", "fp16"]))
+def test_kahans_sum_stays_within_a_spacing_of_the_exact_one(part, steps, name):
+    format = FORMATS[name]
+    update = format.round(part * format.epsilon)
+    exact, nearest, kahan = (
+        summed(format, 1.0, update, steps, way) for way in ("exact", "nearest", "kahan")
+    )
+    assert nearest == [1.0] * steps
+    for one, other in zip(exact, kahan, strict=True):
+        assert abs(one - other) <= format.epsilon * 0.52
+
+
+def test_stochastic_sums_are_right_on_average():
+    brain = FORMATS["bf16"]
+    ends = [summed(brain, 1.0, 0.3 * brain.epsilon, 40, "stochastic", s)[-1] for s in range(400)]
+    assert sum(ends) / 400 == pytest.approx(1 + 12 * brain.epsilon, rel=2e-3)
+    assert len(set(ends)) > 5
+
+
+def test_the_gain_of_fp8_grows_with_the_layer_to_the_ratio_of_the_peaks():
+    chip = CHIPS["h100"]
+    gains = [linear_gain(2**i, 2**i, 2**i, chip) for i in range(6, 20)]
+    assert gains == sorted(gains) and gains[0] < 0.05 and 1.98 < gains[-1] < 2.01
+    sure = linear_gain(4096, 4096, 4096, chip, launch=0)
+    casts = 3 * 6 * 4096**2 / chip.bandwidth
+    work = 6 * 4096**3 / 0.7
+    expected = work / chip.rate("bf16") / (work / chip.rate("fp8") + casts)
+    assert sure == pytest.approx(expected)

@@ -241,7 +241,9 @@ VALUES = {
     "plan.pipeline.idle.": {"schedule": "gpipe"},
     "plan.precision.known.": {"format": "fp16"},
     "plan.precision.LossScale.": {"steps": 3},
+    "plan.precision.linear_gain.": {"m": 64, "k": 32, "n": 16, "chip": CHIPS["h100"]},
     "plan.precision.outlier.": {"size": 4096.0, "n": 16},
+    "plan.precision.summed.": {"start": 1.0, "update": 0.25, "steps": 3, "way": "kahan", "seed": 0},
     "plan.processes.": {
         "mesh": {"dp": 2, "tp": 2}, "axis": "dp", "launcher": "torchrun", "per_node": 4, "node": 0,
         "group": (0, 1), "batches": 2, "copy": 3, "compute": 2, "streams": 2, "event": True,

@@ -7,6 +7,7 @@ from weft.draw.precision import scale as draw_precision_scale
 from weft.explore.box import chosen, explored
 from weft.plan.arguments import whole
 from weft.plan.precision import (
+    E2M1,
     FORMATS,
     Format,
     LossScale,
@@ -20,6 +21,7 @@ from weft.plan.precision import (
 )
 from weft.plan.units import percent
 
+SCALED = {name: FORMATS[name] for name in ("e4m3", "e5m2")} | {"e2m1": E2M1}
 WAYS = {"nearest": None, "cut": 1.0, "up": 0.0}
 FATE = {
     "exact": "holds it exactly",
@@ -83,7 +85,8 @@ def gradients(
 @explored
 def blocks(size: float = 2**14, block: int = 4096, format: str = "e4m3") -> tuple[str, str]:
     """4096 numbers around 1 and one outlier of that size, with a scale for each block of them."""
-    one, numbers = known(format), outlier(size)
+    one = chosen("format", format, SCALED)
+    numbers = outlier(size)
     block = whole("block", block)
     shares = blocked(numbers, one, block)
     whose = "the whole tensor" if block >= len(numbers) else f"each block of {block}"

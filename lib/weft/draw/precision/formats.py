@@ -116,7 +116,7 @@ def ranges_svg(formats: Sequence[Format] = ALL) -> str:
             "rect", x=x(normal), y=y, width=x(high) - x(normal), height=20, tip=tip,
             **EXPONENT.paint(), **OUTLINE,
         )  # fmt: skip
-        inside = f"{format.fraction} bits of fraction"
+        inside = f"{format.fraction} {'bit' if format.fraction == 1 else 'bits'} of fraction"
         if measure(inside, 11) < x(high) - x(normal):
             at = (x(normal) + x(high)) / 2
             figure.words(at, y + 14, inside, fill=INK, font_size=11, text_anchor="middle")
@@ -182,8 +182,10 @@ def _between(format: Format, low: float, high: float) -> list[float]:
     values, v = [], format.round(low, saturate=True)
     if v < low:
         v += format.spacing(v)
-    while v <= high and v <= format.max:
+    while v <= high:
         values.append(v)
+        if v == format.max:
+            break
         if len(values) > MOST:
             raise ValueError(
                 f"formats has {format.name}, which has more than {MOST} numbers from {told(low)} "

@@ -11,7 +11,8 @@ from weft.plan.units import percent, power
 
 WIDE, HIGH = 480, 130
 BAR = Colour("weft-magnitudes", "#999933")
-SUBNORMAL = EXPONENT.paint(white=0.65)
+SUBNORMAL, HELD = EXPONENT.paint(white=0.65), EXPONENT.paint(white=0.25)
+BEYOND, FAINT = LOST.paint(white=0.4), {"fill_opacity": 0.55}
 
 
 def histogram_svg(
@@ -43,8 +44,8 @@ def histogram_svg(
         _describe(powers, format, scale, shares),
         largest=1.3,
     )
-    keys = [("normal", EXPONENT.paint() | OUTLINE), ("subnormal", SUBNORMAL | OUTLINE)]
-    legend(figure, [*keys, ("nothing there", LOST.paint() | OUTLINE)])
+    looks = {"normal": HELD, "subnormal": SUBNORMAL, "nothing there": BEYOND}
+    legend(figure, [(name, look | OUTLINE | FAINT) for name, look in looks.items()])
     _ground(figure, format, x, top)
     inside = {power: count for power, count in powers.items() if low <= power < high}
     boxes = [(x(p) + 0.5, y(n), x(p + 1) - x(p) - 1, y(0) - y(n)) for p, n in inside.items()]
@@ -58,13 +59,11 @@ def _ground(figure: Figure, format: Format, x: Scale, top: float) -> None:
     edges = [format.min_subnormal / 2, format.min_normal, 2.0 ** (floor(log2(format.max)) + 1)]
     places = [min(max(log2(edge), x.low), x.high) for edge in edges]
     stops = [x.low, *places, x.high]
-    looks = [LOST.paint(white=0.4), SUBNORMAL, EXPONENT.paint(white=0.25), LOST.paint(white=0.4)]
+    looks = [BEYOND, SUBNORMAL, HELD, BEYOND]
     for start, stop, look in zip(stops, stops[1:], looks, strict=False):
         if stop > start:
             wide = x(stop) - x(start)
-            figure.mark(
-                "rect", x=x(start), y=top, width=wide, height=HIGH, fill_opacity=0.55, **look
-            )
+            figure.mark("rect", x=x(start), y=top, width=wide, height=HIGH, **FAINT, **look)
 
 
 def _axis(figure: Figure, x: Scale, bottom: float) -> None:

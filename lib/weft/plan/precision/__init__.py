@@ -2,6 +2,7 @@
 
 from weft.plan.precision import accepts
 from weft.plan.precision.formats import (
+    E2M1,
     FORMATS,
     Format,
     add,
@@ -11,12 +12,16 @@ from weft.plan.precision.formats import (
     known,
     least_update,
 )
+from weft.plan.precision.gain import linear_gain
 from weft.plan.precision.scale import LossScale, blocked, delayed, in_blocks, outlier
 from weft.plan.precision.state import RECIPES, Recipe
+from weft.plan.precision.sums import WAYS, summed
 
 __all__ = [
+    "E2M1",
     "FORMATS",
     "RECIPES",
+    "WAYS",
     "Format",
     "LossScale",
     "Recipe",
@@ -30,5 +35,7 @@ __all__ = [
     "in_blocks",
     "known",
     "least_update",
+    "linear_gain",
     "outlier",
+    "summed",
 ]

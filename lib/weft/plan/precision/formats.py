@@ -26,6 +26,7 @@ class Format:
     are 0 the one in front is dropped, and the numbers run on to 0 evenly: the subnormals. IEEE
     keeps the highest exponent for infinities and NaN. A format that is not `infinite`, e4m3,
     keeps one pattern for NaN and spends the others on numbers: Micikevicius et al. 2022, table 1.
+    One without `nans`, e2m1, has numbers only: OCP Microscaling Formats 1.0, section 5.3.
 
     >>> half = FORMATS["fp16"]
     >>> half.max, half.min_normal == 2**-14, half.min_subnormal == 2**-24
@@ -38,6 +39,7 @@ class Format:
     exponent: int
     fraction: int
     infinite: bool = True
+    nans: bool = True
 
     def __post_init__(self) -> None:
         whole("exponent", self.exponent, least=2, most=10)  # those of Python's own floats have 11
@@ -78,7 +80,7 @@ class Format:
         """The bits of the largest number."""
         if self.infinite:
             return self._infinity - 1
-        return 2 ** (self.bits - 1) - 2
+        return 2 ** (self.bits - 1) - (2 if self.nans else 1)
 
     @property
     def _infinity(self) -> int:
@@ -161,12 +163,18 @@ class Format:
         x, threshold = real("x", x), _threshold(threshold)
         sign = int(copysign(1.0, x) < 0) << self.bits - 1
         if isnan(x):
+            if not self.nans:
+                raise ValueError(f"x is nan, must be a number: {self.name} has no NaN")
             return sign | self._nan
         if saturate is None:
             saturate = not self.infinite
-        most = self._largest if saturate else self._infinity
+        most = self._largest if saturate or not self.nans else self._infinity
+        return sign | min(self._magnitude(x, threshold), most)
+
+    def _magnitude(self, x: float, threshold: float | None) -> int:
+        """The bits of |x| as if the exponent had no end."""
         if isinf(x):
-            return sign | most
+            return 2**self.bits
         place = self._place(x)
         steps = ldexp(abs(x), self.fraction - place)
         if threshold is None:
@@ -174,8 +182,7 @@ class Format:
         else:
             whole = floor(steps) + (steps - floor(steps) > threshold)
         # A fraction that overflows carries into the exponent, as it should.
-        magnitude = ((place + self.bias - 1) << self.fraction) + whole
-        return sign | (magnitude if magnitude <= self._largest else most)
+        return ((place + self.bias - 1) << self.fraction) + whole
 
     def round(
         self, x: float, threshold: float | None = None, saturate: bool | None = None
@@ -200,11 +207,11 @@ class Format:
         ['exact', 'rounded', 'subnormal', 'zero', 'overflow']
         """
         x = _finite("x", x)
-        became = self.round(x, saturate=False)
+        if self._magnitude(x, None) > self._largest:
+            return "overflow"
+        became = self.round(x)
         if became == x:
             return "exact"
-        if not abs(became) <= self.max:
-            return "overflow"
         if became == 0:
             return "zero"
         return "rounded" if abs(became) >= self.min_normal else "subnormal"
@@ -221,6 +228,8 @@ FORMATS = {
         Format("e5m2", exponent=5, fraction=2),
     )
 }
+
+E2M1 = Format("e2m1", exponent=2, fraction=1, infinite=False, nans=False)  # of MXFP4 and NVFP4
 
 
 def known(format: str) -> Format:
