@@ -3,7 +3,9 @@
 from weft.plan.collectives.boxes import BOXES, Box, BoxCluster
 from weft.plan.collectives.nccl import (
     NCCL_ALGORITHMS,
+    PORT,
     PROTOCOLS,
+    WIRE,
     Choice,
     Protocol,
     nccl_choice,
@@ -49,9 +51,11 @@ __all__ = [
     "BOXES",
     "NCCL_ALGORITHMS",
     "NVLS",
+    "PORT",
     "PROTOCOLS",
     "RING_HOPS",
     "STEPS",
+    "WIRE",
     "Box",
     "BoxCluster",
     "Choice",
