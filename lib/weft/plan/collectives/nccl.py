@@ -57,7 +57,7 @@ def nccl_seconds(
     """How long an all-reduce takes in NCCL's model, on `nodes` of `local` H100s, a port for each.
 
     Algorithm NVLS is NCCL's NVLSTree on several nodes. It has no protocol but Simple, and takes
-    its bandwidth on one node from a measurement of eight GPUs.
+    its bandwidth on one node and on two from a measurement of eight GPUs.
 
     >>> [f"{1e6 * nccl_seconds(1024, n, protocol='LL'):.0f} µs" for n in (1, 8, 128)]
     ['15 µs', '116 µs', '1772 µs']
@@ -72,7 +72,7 @@ def nccl_seconds(
     if algorithm == "NVLS":
         if protocol != "Simple":
             raise ValueError(f"protocol is {protocol!r}, must be Simple for NVLS")
-        wire = wire if several else ADDED
+        wire = wire if nodes > 2 else ADDED  # as NCCL has it: each of two sends its sum once
         return NVLS + 2 * levels * SWITCHED + S * 2 * (n - 1) / n / wire
     if algorithm == "Tree":
         inside, outside = kind.hop
