@@ -47,7 +47,7 @@ def ring(x):
 
 
 def doubling(x):
-    """The sum over ranks, for n a power of two, in log2 n steps with all of the data each."""
+    """The sum, for n a power of two, in log2 n steps with all of the data each."""
     total = x.clone()
     for step in range(n.bit_length() - 1):
         partner = rank ^ (1 << step)  # the rank that differs in one bit
@@ -113,14 +113,18 @@ for size in 2**10, 2**22:  # bytes
     cost[size] = seconds(eight) / 8
 beta = (2**22 - 2**10) / (cost[2**22] - cost[2**10])  # bytes in a second
 alpha = cost[2**10] - 2**10 / beta
-if rank == 0:
-    print(f"a message takes {alpha * 1e3:.2f} ms and its bytes at {beta / 1e9:.2f} GB/s")
+levels = n.bit_length() - 1
+told = [f"a message: {alpha * 1e3:.2f} ms, and its bytes at {beta / 1e9:.2f} GB/s"]
 for size in 2**10, 2**14, 2**18, 2**22:
     x = torch.ones(size // 4, device=device)
-    levels = n.bit_length() - 1
-    model = [2 * (n - 1) * (alpha + size / n / beta), levels * (alpha + size / beta)]
-    took = [seconds(lambda x=x, f=f: f(x)) for f in (ring, doubling)]
-    told = [f"{t * 1e3:.2f} ms, model {m * 1e3:.2f} ms" for t, m in zip(took, model, strict=True)]
-    if rank == 0:
-        print(f"{size // 1024} KiB: ring {told[0]}; doubling {told[1]}")
+    model = {
+        ring: 2 * (n - 1) * (alpha + size / n / beta),
+        doubling: levels * (alpha + size / beta),
+    }
+    told.append(f"{size // 1024} KiB")
+    for algorithm, expected in model.items():
+        took = seconds(lambda x=x, algorithm=algorithm: algorithm(x))
+        told[-1] += f" | {algorithm.__name__} {took * 1e3:.2f} ms, model {expected * 1e3:.2f} ms"
+if rank == 0:
+    print(*told, sep="\n")
 dist.destroy_process_group()
