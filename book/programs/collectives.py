@@ -31,23 +31,25 @@ def exchange(outgoing, target, incoming, source):
 
 
 def ring(x):
-    """The sum over ranks, in 2 (n - 1) steps with an n-th of the data each."""
+    """The sum, in 2 (n - 1) steps with an n-th of the data each."""
     total = x.clone()
-    chunks = total.tensor_split(n)  # views: what changes a chunk changes `total`
+    chunks = total.tensor_split(n)  # views: they are parts of `total`
     left, right = (rank - 1) % n, (rank + 1) % n
     for step in range(n - 1):  # reduce-scatter: sums grow as they travel
-        mine, theirs = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        mine = chunks[(rank - step) % n]
+        theirs = chunks[(rank - step - 1) % n]
         coming = torch.empty_like(theirs)
         exchange(mine, right, coming, left)
         theirs += coming
-    for step in range(n - 1):  # all-gather: finished sums go round once more
-        mine, theirs = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
+    for step in range(n - 1):  # all-gather: sums go round once more
+        mine = chunks[(rank + 1 - step) % n]
+        theirs = chunks[(rank - step) % n]
         exchange(mine, right, theirs, left)
     return total
 
 
 def doubling(x):
-    """The sum, for n a power of two, in log2 n steps with all of the data each."""
+    """The sum, for n = 2, 4, 8, …: log2 n steps with all of the data."""
     total = x.clone()
     for step in range(n.bit_length() - 1):
         partner = rank ^ (1 << step)  # the rank that differs in one bit
@@ -93,14 +95,16 @@ sums = []
 for algorithm in ring, doubling:
     sent = steps = 0
     found = algorithm(whole)
-    say(f"{algorithm.__name__}: equal to all_reduce", torch.equal(found, expected))
+    same = torch.equal(found, expected)
+    say(f"{algorithm.__name__}: equal to all_reduce", same)
     say("  messages sent, by rank", steps)
     say("  bytes sent, by rank", sent)
     sums.append(algorithm(ragged))
     first = sums[-1].clone()
     dist.broadcast(first, src=0)
     say("  fp32: the bits of rank 0", torch.equal(sums[-1], first))
-say("fp32: of 1001 sums, ring and doubling differ in", (sums[0] != sums[1]).sum())
+differ = (sums[0] != sums[1]).sum()
+say("fp32: of 1001 sums, ring and doubling differ in", differ)
 
 cost = {}
 for size in 2**10, 2**22:  # bytes
@@ -114,7 +118,7 @@ for size in 2**10, 2**22:  # bytes
 beta = (2**22 - 2**10) / (cost[2**22] - cost[2**10])  # bytes in a second
 alpha = cost[2**10] - 2**10 / beta
 levels = n.bit_length() - 1
-told = [f"a message: {alpha * 1e3:.2f} ms, and its bytes at {beta / 1e9:.2f} GB/s"]
+told = [f"a message: {alpha * 1e3:.2f} ms, then {beta / 1e9:.2f} GB/s"]
 for size in 2**10, 2**14, 2**18, 2**22:
     x = torch.ones(size // 4, device=device)
     model = {
@@ -122,9 +126,10 @@ for size in 2**10, 2**14, 2**18, 2**22:
         doubling: levels * (alpha + size / beta),
     }
     told.append(f"{size // 1024} KiB")
-    for algorithm, expected in model.items():
-        took = seconds(lambda x=x, algorithm=algorithm: algorithm(x))
-        told[-1] += f" | {algorithm.__name__} {took * 1e3:.2f} ms, model {expected * 1e3:.2f} ms"
+    for way, predicted in model.items():
+        took = seconds(lambda x=x, way=way: way(x))
+        told[-1] += f" | {way.__name__} {took * 1e3:.2f} ms"
+        told[-1] += f", model {predicted * 1e3:.2f} ms"
 if rank == 0:
     print(*told, sep="\n")
 dist.destroy_process_group()
