@@ -413,7 +413,7 @@ def test_what_nccls_model_takes_where():
     """What the page says of one node, and of eight."""
     names = [nccl_choice(S, 1)[:2] for S in (2**10, 2**20, 2**21, 2**30)]
     assert names == [("Ring", "LL"), ("Ring", "LL"), ("NVLS", "Simple"), ("NVLS", "Simple")]
-    assert [nccl_choice(S, 8).algorithm for S in (2**10, 25e6, 100e6)] == ["Tree", "Tree", "NVLS"]
+    assert [nccl_choice(S, 8).algorithm for S in (2**10, 25e6, 1e8)] == ["Tree", "Tree", "NVLSTree"]
     assert [nccl_choice(S, 8, switch=False).algorithm for S in (25e6, 1e9)] == ["Tree", "Ring"]
     fastest = nccl_choice(1e6, 8)
     assert all(

@@ -106,9 +106,8 @@ def choices(nodes: int = 8, size: int = 2**24, switch: str = "yes") -> tuple[str
 
     curves = {name: best(name) for name in NCCL_ALGORITHMS if adds or name != "NVLS"}
     taken = nccl_choice(size, nodes, 8, adds)
-    name = "NVLSTree" if taken.algorithm == "NVLS" and nodes > 1 else taken.algorithm
     summary = (
-        f"{binary(size)} on {8 * nodes} GPUs: the model takes {name} with protocol "
+        f"{binary(size)} on {8 * nodes} GPUs: the model takes {taken.algorithm} with protocol "
         f"{taken.protocol}, {moment(taken.seconds, 's', taken.seconds)}."
     )
     title = f"All-reduce on {nodes} nodes of eight H100s: seconds over bytes"

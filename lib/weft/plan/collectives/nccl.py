@@ -44,7 +44,7 @@ NCCL_ALGORITHMS = ("Ring", "Tree", "NVLS")
 
 
 class Choice(NamedTuple):
-    """A way to do an all-reduce, and how long it is expected to take."""
+    """A way to do an all-reduce, by NCCL's names, and how long it is expected to take."""
 
     algorithm: str
     protocol: str
@@ -93,5 +93,8 @@ def nccl_choice(nbytes: float, nodes: int, local: int = 8, switch: bool = True) 
     """
     pairs = [(a, p) for a in ("Ring", "Tree") for p in PROTOCOLS]
     pairs += [("NVLS", "Simple")] if switch else []
-    choices = [Choice(a, p, nccl_seconds(nbytes, nodes, local, a, p)) for a, p in pairs]
-    return min(choices, key=lambda choice: choice.seconds)
+    seconds, algorithm, protocol = min(
+        (nccl_seconds(nbytes, nodes, local, a, p), a, p) for a, p in pairs
+    )
+    several = algorithm == "NVLS" and nodes > 1
+    return Choice("NVLSTree" if several else algorithm, protocol, seconds)
