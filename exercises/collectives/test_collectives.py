@@ -12,7 +12,7 @@ from weft.plan.hardware import Link
 SIZES = [1, 2, 3, 4, 5, 8]
 NODES = [(1, 1), (1, 3), (2, 1), (2, 2), (3, 2), (2, 3), (3, 4)]
 RING, TREE, NESTED = "A collective is a list of steps", "Trees", "Nodes and rails"
-PRICE, ACT = "What a message costs", "Running the steps"
+PRICE, ACT = "Trees", RING
 
 
 # --- reduce-scatter -------------------------------------------------------------------------------

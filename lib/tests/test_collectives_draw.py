@@ -6,15 +6,17 @@ from collections import Counter
 import pytest
 from pictures import SVG, apart, inside, parse, tips, told, words
 
-from weft.draw.collectives.boxes import CARD, GPU, SWITCH, box_svg
+from weft.draw.collectives.cluster import CARD, GPU, NET, SWITCH, cluster_svg
 from weft.draw.collectives.film import PARTIAL, WHOLE, film_svg, step_svg
+from weft.draw.collectives.pictograms import SHOWN, SUM, pictograms_svg
 from weft.draw.collectives.times import curves_svg, times_svg
 from weft.explore import collectives as explore
 from weft.plan.collectives import steps as plan
 from weft.plan.collectives.boxes import BOXES
+from weft.plan.collectives.nccl import nccl_choice
 from weft.plan.collectives.price import crossover, seconds, through_switch
 from weft.plan.collectives.steps import STEPS
-from weft.plan.collectives.verify import play
+from weft.plan.collectives.verify import begin, goal, play
 from weft.plan.hardware import LINKS
 from weft.plan.units import binary
 
@@ -109,24 +111,45 @@ def test_steps_that_are_none(at):
         step_svg(plan.ring_all_reduce(3), at)
 
 
-# --- boxes ----------------------------------------------------------------------------------------
+# --- what a collective does, and what it runs on --------------------------------------------------
+
+
+def test_pictograms_have_what_each_rank_begins_and_ends_with():
+    root = inside(parse(pictograms_svg()))
+    found = Counter()
+    for mark, tip in tips(root):
+        match = re.fullmatch(r"rank (\d), part (\d): (from rank|the sum of ranks) ([\d, ]+)", tip)
+        summed = match[3] == "the sum of ranks"
+        assert (mark.get("fill") == SUM.paint()["fill"]) == summed
+        found[int(match[1]), int(match[2]), match[4]] += 1
+    wanted = Counter()
+    for make in SHOWN.values():
+        steps = STEPS[make](3)
+        for held in begin(steps), goal(steps):
+            for rank, copies in enumerate(held):
+                for chunk, who in copies.items():
+                    wanted[rank, chunk % 3, ", ".join(map(str, sorted(who)))] += 1
+    assert found == wanted
+    assert {"broadcast", "all-gather", "reduce-scatter", "all-reduce", "all-to-all"} <= set(
+        words(root)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(BOXES))
-def test_wires_of_a_box(name):
+def test_a_cluster_has_two_nodes_and_their_rates(name):
     box = BOXES[name]
-    root = inside(parse(box_svg(box)), wide_ones=True)
-    shown = min(8, box.gpus) if box.gpus <= 8 else 6
+    root = inside(parse(cluster_svg(box)))
     kinds = Counter(rect.get("fill") for rect in root.iter(f"{SVG}rect"))
-    for colour, count in ((SWITCH, box.switches), (GPU, shown), (CARD, shown)):
+    for colour, count in ((SWITCH, 2), (GPU, 8), (CARD, 8), (NET, 6)):
         assert kinds[colour.paint()["fill"]] == count + 1  # and one in the legend
-    widths = [line.get("stroke-width") for line in root.iter(f"{SVG}line")]
-    wires = [float(width) for width in widths if width]
-    assert len(wires) == shown * box.switches
-    assert sum(wires) == pytest.approx(0.6 * shown * box.lanes)
-    assert ("add up" in " ".join(words(root))) == box.reduces
-    assert any("66 more" in text for text in words(root)) == (box.gpus == 72)
-    assert f"{box.lanes} NVLinks" in told(root)
+    said = " ".join(words(root))
+    assert f"{box.inside.bandwidth / 1e9:.0f} GB/s each way, and they " in said
+    assert ("they add" in said) == box.reduces
+    assert f"NIC to leaf: {box.outside.bandwidth / 1e9:.0f}" in said
+    assert f"{box.switches} NVSwitches, 4 of {box.gpus} GPUs shown" in said
+    assert "PXN: GPU 0 of one node to the last of the other" in [tip for _, tip in tips(root)]
+    heavy = [line for line in root.iter(f"{SVG}line") if line.get("stroke-width") == "3"]
+    assert len(heavy) == 5  # leaf to NIC and NIC to GPU in both nodes, and one in the legend
 
 
 # --- times ----------------------------------------------------------------------------------------
@@ -193,7 +216,7 @@ def test_crossing_and_rails():
     assert "switch" in summary(explore.crossing(link="nvlink4", n=8, size=2**24))
     assert "The ring never loses" in summary(explore.crossing(link="pcie5", n=2, size=2**20))
     text = summary(explore.rails(box="dgx-a100", nodes=4, size=2**30))
-    assert "1 GiB on 32 GPUs" in text and "A ring for each card is 1." in text
+    assert "1 GiB on 32 GPUs" in text and "A ring for each NIC is 1." in text
     little = summary(explore.rails(box="dgx-h100", nodes=8, size=2**20))
     assert "The three stages are" in little
     alone = summary(explore.rails(box="nvl72", nodes=1, size=2**20))
@@ -203,9 +226,22 @@ def test_crossing_and_rails():
     )
 
 
+def test_choices_of_nccls_model():
+    text = summary(explore.choices(nodes=8, size=2**24))
+    taken = nccl_choice(2**24, 8)
+    assert f"16 MiB on 64 GPUs: the model takes {taken.algorithm}" in text
+    assert f"protocol {taken.protocol}, {1e6 * taken.seconds:.1f} µs" in text
+    assert "NVLSTree with protocol Simple" in summary(explore.choices(nodes=8, size=2**30))
+    assert "takes NVLS with" in summary(explore.choices(nodes=1, size=2**30))
+    html = explore.choices(nodes=1, size=2**30, switch="no")
+    assert "takes Ring with protocol Simple" in summary(html) and "switches that add" not in html
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: explore.choices(switch="perhaps"), "switch is"),
+        (lambda: explore.choices(nodes=0), "nodes is 0"),
         (lambda: explore.holding(algorithm="gossip"), "algorithm is"),
         (lambda: explore.holding(n=0), "n is 0"),
         (lambda: explore.holding(step=-1), "at is -1"),

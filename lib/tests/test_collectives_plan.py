@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from weft.plan.collectives import steps as plan
 from weft.plan.collectives.boxes import BOXES, BoxCluster
+from weft.plan.collectives.nccl import PROTOCOLS, nccl_choice, nccl_seconds
 from weft.plan.collectives.price import (
     ALGORITHMS,
     OPS,
@@ -378,6 +379,48 @@ def test_nccls_latencies_of_a_ring():
     assert ring_latency(128, 8) < in_step / 2.5
     with pytest.raises(ValueError, match="protocol is 'LL64', must be one of LL, LL128, Simple"):
         ring_latency(2, 2, "LL64")
+
+
+def test_nccls_model_of_one_node_is_latency_and_bytes():
+    """Eight H100s: 14 hops of a ring beside what a call begins with, and 1.75 bytes per byte."""
+    assert nccl_seconds(0, 1, protocol="LL") == pytest.approx(6.6e-6 + 14 * 0.6e-6)
+    assert nccl_seconds(0, 1, algorithm="Tree") == pytest.approx(8.4e-6 + 2 * 7 * 4e-6)
+    assert nccl_seconds(0, 1, algorithm="NVLS") == pytest.approx(25e-6)
+    bulk = [nccl_seconds(16e9, 1, algorithm=a) / 16e9 * 1e9 for a in ("Ring", "NVLS")]
+    assert bulk == pytest.approx([1.75 / 370, 1.75 / 480], rel=0.01)
+    ll = nccl_seconds(2e9, 1, protocol="LL") - nccl_seconds(1e9, 1, protocol="LL")
+    assert ll == pytest.approx(1.75 * 1e9 / 141e9)
+    assert nccl_seconds(1e9, 1, 1) == 0
+
+
+def test_nccls_model_across_nodes():
+    """A ring waits 2 * nodes times for the network, a tree and the switches by the logarithm."""
+    ring = [nccl_seconds(0, nodes, protocol="LL") for nodes in (8, 16)]
+    assert ring[1] - ring[0] == pytest.approx(2 * 8 * 2.7e-6 + 2 * 8 * 7 * 0.6e-6)
+    tree = [nccl_seconds(0, nodes, 8, "Tree", "LL") for nodes in (8, 16)]
+    assert tree[1] - tree[0] == pytest.approx(2 * 5e-6)
+    adds = [nccl_seconds(0, nodes, 8, "NVLS") for nodes in (8, 16)]
+    assert adds[1] - adds[0] == pytest.approx(2 * 20.9e-6)
+    one_port = nccl_seconds(2e9, 8, 1) - nccl_seconds(1e9, 8, 1)
+    assert one_port == pytest.approx(1.75 * 1e9 / 47e9)
+    with pytest.raises(ValueError, match="protocol is 'LL', must be Simple for NVLS"):
+        nccl_seconds(1, 8, 8, "NVLS", "LL")
+    with pytest.raises(ValueError, match="algorithm is 'PAT', must be one of Ring, Tree, NVLS"):
+        nccl_seconds(1, 8, 8, "PAT")
+
+
+def test_what_nccls_model_takes_where():
+    """What the page says of one node, and of eight."""
+    names = [nccl_choice(S, 1)[:2] for S in (2**10, 2**20, 2**21, 2**30)]
+    assert names == [("Ring", "LL"), ("Ring", "LL"), ("NVLS", "Simple"), ("NVLS", "Simple")]
+    assert [nccl_choice(S, 8).algorithm for S in (2**10, 25e6, 1e8)] == ["Tree", "Tree", "NVLSTree"]
+    assert [nccl_choice(S, 8, switch=False).algorithm for S in (25e6, 1e9)] == ["Tree", "Ring"]
+    fastest = nccl_choice(1e6, 8)
+    assert all(
+        fastest.seconds <= nccl_seconds(1e6, 8, 8, a, p)
+        for a in ("Ring", "Tree")
+        for p in PROTOCOLS
+    )
 
 
 def test_a_switch_that_adds_has_a_latency_of_its_own():

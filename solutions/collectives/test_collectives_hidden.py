@@ -74,7 +74,7 @@ def test_hierarchical_any(answers, probe, nodes, local):
     at_most(f"{case}: number of steps", len(steps), 2 * (local - 1) + 2 * (nodes - 1))
 
 
-@pytest.mark.points(0.5, read="What a message costs", hint="L is log2 n, rounded up", seconds=30)
+@pytest.mark.points(0.5, read="Trees", hint="L is log2 n, rounded up", seconds=30)
 @settings(max_examples=30)
 @given(
     n=st.integers(4, 3000),
@@ -96,7 +96,7 @@ def test_crossover_any(answers, n, latency, bandwidth):
     after="test_run_ring",
     tier="processes",
     seconds=60,
-    read="Running the steps",
+    read="A collective is a list of steps",
     hint="try n = 2, and fewer elements than ranks",
 )
 def test_run_ring_any(answers, probe, dice):

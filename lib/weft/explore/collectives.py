@@ -1,4 +1,6 @@
-"""The sliders of the collectives chapter: who holds what, ring against tree, boxes and rails."""
+"""The sliders of the collectives chapter: who holds what, ring against tree, nodes and rails."""
+
+from collections.abc import Callable
 
 from weft.draw.collectives import film as draw
 from weft.draw.collectives import times as times
@@ -6,10 +8,14 @@ from weft.explore.box import chosen, explored
 from weft.plan.arguments import sizes
 from weft.plan.collectives import (
     BOXES,
+    NCCL_ALGORITHMS,
+    PROTOCOLS,
     STEPS,
     BoxCluster,
     crossover,
     hierarchical_seconds,
+    nccl_choice,
+    nccl_seconds,
     rails_seconds,
     seconds,
     sent,
@@ -60,7 +66,7 @@ def crossing(link: str = "ib-ndr", n: int = 8, size: int = 2**20) -> tuple[str, 
 
 @explored
 def rails(box: str = "dgx-h100", nodes: int = 4, size: int = 2**30) -> tuple[str, str]:
-    """All-reduce of `size` bytes on some boxes: one ring, a ring for each card, or three stages."""
+    """All-reduce of `size` bytes on some nodes: one ring, a ring for each NIC, or three stages."""
     kind = chosen("box", box, BOXES)
     nodes, size = sizes(nodes=nodes, size=size)
     n = BoxCluster(kind, nodes).n
@@ -76,13 +82,33 @@ def rails(box: str = "dgx-h100", nodes: int = 4, size: int = 2**30) -> tuple[str
         return hierarchical_seconds(S, *wires)
 
     one, each, three = flat(size), rails(size), stages(size)
-    best = "The three stages are" if three < each else "A ring for each card is"
+    best = "The three stages are" if three < each else "A ring for each NIC is"
     ratio = amount(max(each, three) / min(each, three))
     against = f"{best} {ratio} times as fast as the other." if each != three else ""
     summary = (
-        f"{binary(size)} on {n} GPUs: one ring over one card takes {moment(one, 's', one)}, a ring "
-        f"for each card {moment(each, 's', each)}, three stages {moment(three, 's', three)}. "
+        f"{binary(size)} on {n} GPUs: one ring over one NIC takes {moment(one, 's', one)}, a ring "
+        f"for each NIC {moment(each, 's', each)}, three stages {moment(three, 's', three)}. "
         f"{against}"
     ).strip()
     title = f"All-reduce on {nodes} {box}: seconds over bytes"
     return times.curves_svg({"flat": flat, "rails": rails, "stages": stages}, size, title), summary
+
+
+@explored
+def choices(nodes: int = 8, size: int = 2**24, switch: str = "yes") -> tuple[str, str]:
+    """An all-reduce on nodes of eight H100s in NCCL's model, each by its best protocol."""
+    adds = chosen("switch", switch, {"yes": True, "no": False})
+    nodes, size = sizes(nodes=nodes, size=size)
+
+    def best(algorithm: str) -> Callable[[float], float]:
+        protocols = ["Simple"] if algorithm == "NVLS" else list(PROTOCOLS)
+        return lambda S: min(nccl_seconds(S, nodes, 8, algorithm, p) for p in protocols)
+
+    curves = {name: best(name) for name in NCCL_ALGORITHMS if adds or name != "NVLS"}
+    taken = nccl_choice(size, nodes, 8, adds)
+    summary = (
+        f"{binary(size)} on {8 * nodes} GPUs: the model takes {taken.algorithm} with protocol "
+        f"{taken.protocol}, {moment(taken.seconds, 's', taken.seconds)}."
+    )
+    title = f"All-reduce on {nodes} nodes of eight H100s: seconds over bytes"
+    return times.curves_svg(curves, size, title), summary

@@ -13,9 +13,12 @@ NAMES = {
     "tree": "tree",
     "double_tree": "two trees",
     "in_network": "switch adds",
-    "flat": "one ring, one card",
-    "rails": "a ring for each card",
+    "flat": "one ring, one NIC",
+    "rails": "a ring for each NIC",
     "stages": "three stages",
+    "Ring": "ring",
+    "Tree": "tree",
+    "NVLS": "switches that add",
 }
 Curves = Mapping[str, Callable[[float], float]]  # name of an algorithm -> seconds by bytes
 

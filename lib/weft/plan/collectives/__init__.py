@@ -1,6 +1,16 @@
 """Collectives as steps of sends: built, verified, counted and priced."""
 
 from weft.plan.collectives.boxes import BOXES, Box, BoxCluster
+from weft.plan.collectives.nccl import (
+    NCCL_ALGORITHMS,
+    PORT,
+    PROTOCOLS,
+    WIRE,
+    Choice,
+    Protocol,
+    nccl_choice,
+    nccl_seconds,
+)
 from weft.plan.collectives.price import (
     ALGORITHMS,
     NVLS,
@@ -34,20 +44,27 @@ from weft.plan.collectives.steps import (
     tree_all_reduce,
     tree_broadcast,
 )
-from weft.plan.collectives.verify import Held, check, play
+from weft.plan.collectives.verify import Held, begin, check, goal, play
 
 __all__ = [
     "ALGORITHMS",
     "BOXES",
+    "NCCL_ALGORITHMS",
     "NVLS",
+    "PORT",
+    "PROTOCOLS",
     "RING_HOPS",
     "STEPS",
+    "WIRE",
     "Box",
     "BoxCluster",
+    "Choice",
     "Held",
+    "Protocol",
     "Send",
     "Steps",
     "all_to_all",
+    "begin",
     "broadcast",
     "bus_factor",
     "check",
@@ -56,9 +73,12 @@ __all__ = [
     "crossover",
     "direct_all_reduce",
     "double_tree_all_reduce",
+    "goal",
     "halving_doubling_all_reduce",
     "hierarchical_all_reduce",
     "hierarchical_seconds",
+    "nccl_choice",
+    "nccl_seconds",
     "play",
     "rails_all_reduce",
     "rails_seconds",

@@ -1,0 +1,38 @@
+"""What the chapter on collectives tells its readers to type: the recipe runs and says busbw."""
+
+import re
+
+import pytest
+import torch
+
+from weft.plan.collectives import bus_factor
+from weft.run.world import launch
+
+
+@pytest.fixture(scope="module")
+def recipe(root):
+    page = (root / "book/collectives.md").read_text(encoding="utf-8")
+    found = re.search(r"^:name: collectives-recipe\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return found[1]
+
+
+def test_the_recipe_is_short(recipe):
+    body = recipe[recipe.index("def bus_bandwidth") :]
+    assert 10 <= len([line for line in body.splitlines() if line.strip()]) <= 28
+
+
+def measured(world, recipe, op, nbytes):
+    names = {}
+    exec(recipe, names)
+    return names["bus_bandwidth"](op, nbytes, repeat=2)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_to_all"])
+def test_the_recipe_measures_busbw(recipe, op):
+    n, nbytes = 3, 4 * 1000
+    found = launch(measured, n, recipe, op, nbytes, backend="gloo")
+    assert len(set(found)) == 1  # the slowest rank's, on all
+    rate, ms = found[0]
+    sent = 4 * (1000 // n * n) * bus_factor(op, n)
+    assert rate * 1e9 * ms / 1e3 == pytest.approx(sent, rel=1e-3)
+    assert torch.isfinite(torch.tensor(found[0])).all()
