@@ -51,15 +51,11 @@ def trained(world, recipe, name, v):
     whole, expected = one_process(layers, data)
     group = DeviceMesh.from_group(world.group(), "cpu", mesh_dim_names=("pp",)).get_group()
     mse, device = nn.functional.mse_loss, torch.device("cpu")
-    parts, stages, schedule = names["pipeline"](
-        layers, name, v, MICROBATCHES, mse, device, group
-    )
+    parts, stages, schedule = names["pipeline"](layers, name, v, MICROBATCHES, mse, device, group)
     optimizer = torch.optim.SGD(parts.parameters(), lr=0.5)
     wrong = []
     for (x, target), loss in zip(data, expected, strict=True):
-        found = names["train_step"](
-            parts, stages, schedule, optimizer, x, target, group, LIMIT
-        )
+        found = names["train_step"](parts, stages, schedule, optimizer, x, target, group, LIMIT)
         assert (found is not None) == any(stage.is_last for stage in stages)
         wrong += [] if found is None else [abs(found.item() - loss)]
     wanted = list(whole.parameters())
