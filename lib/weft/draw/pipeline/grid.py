@@ -27,6 +27,7 @@ ROW, CELL = 26, 22  # from one rank to the next, and the height of a cell
 CELL_FONT = 11
 TOP, AXIS = 26, 24  # room for the legend above and the time axis below
 WIDEST = 720  # a column of text: what is wider has to be scrolled or asked for
+PHONE = 320  # what a phone shows of a page without scrolling
 THINNEST = 3  # cells narrower than this lose their outlines and tips
 CROWDED = 0.5  # and narrower than this they are drawn on whole columns
 
@@ -65,7 +66,8 @@ def figure(asked: int, wide: float, high: float, title: str, description: str) -
     """A figure `wide` units wide; one that was `asked` to be narrow may be scaled up by a page."""
     if asked >= WIDEST:
         return Figure(wide, high, title, description)
-    return Figure.small(wide, high, title, description, largest=min(1.5, WIDEST / wide))
+    least, largest = min(0.72 * wide, PHONE), min(1.5 * wide, WIDEST)
+    return Figure(wide, high, title, description, least, largest)
 
 
 def name(plan: Plan) -> str:

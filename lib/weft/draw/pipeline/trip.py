@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from weft.draw import figure as svg
-from weft.draw.figure import Figure, Scale, number
+from weft.draw.figure import Scale, number
 from weft.draw.pipeline import grid as grid
 from weft.plan.arguments import amount, sizes
 from weft.plan.pipeline import one_f_one_b
@@ -37,9 +37,7 @@ def trip_svg(p: int = 3, m: int = 9, c: float = 0.5) -> str:
         f"{path[-1].action}: {said(least)} units for {p} microbatches, of which "
         f"{said(2 * (p - 1) * c)} are hops."
     )
-    figure = Figure(
-        WIDE, bottom + grid.AXIS + 24, "A round trip in 1F1B", told, 0.74 * WIDE, 1.5 * WIDE
-    )
+    figure = grid.figure(WIDE, WIDE, bottom + grid.AXIS + 24, "A round trip in 1F1B", told)
     svg.legend(figure, grid.keys([timeline]))
     svg.time_axis(figure, x, grid.TOP, bottom, timeline.makespan, "")
     grid.rows(figure, timeline, x, grid.TOP)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from weft.plan.arguments import sizes
+from weft.plan.arguments import few, sizes
 from weft.plan.pipeline.schedules import dualpipe_v
 from weft.plan.schedule import Action, Plan
 
@@ -35,6 +35,7 @@ def dualpipe(p: int, m: int) -> Plan:
     F0 F0 F1 BW0 F1 BW0 BW1 B1 W1
     """
     p, m = sizes(p=p, m=m)
+    few(p * m, "actions", p=p, m=m)
     if p % 2:
         raise ValueError(f"p is {p}, must be even: each half of the ranks mirrors the other")
     if m % 2 or m < 2 * p:
