@@ -50,7 +50,8 @@ def ledger_svg(
     top = grid.TOP + LEGEND * (len(lines) - 1)
     bottom = top + plan.p * grid.ROW
     title = f"Where the time goes: {grid.name(plan)}"
-    figure = grid.figure(width, width, bottom + grid.AXIS, title, _describe(timeline, sums, unit))
+    wide = max(width, *map(svg.legend_width, lines)) if len(lines) > 1 else width
+    figure = grid.figure(width, wide, bottom + grid.AXIS, title, _describe(timeline, sums, unit))
     for i, line in enumerate(lines):
         svg.legend(figure, line, 14 + LEGEND * i)
     svg.time_axis(figure, x, top, bottom, timeline.makespan, unit)
