@@ -10,14 +10,15 @@ from weft.plan.comm import lower
 from weft.plan.pipeline import Action, Plan, folded, fraction, interleaved, one_f_one_b
 
 SIZES = [(1, 1), (1, 3), (2, 1), (2, 2), (2, 5), (3, 2), (3, 4), (4, 8), (5, 7)]
-THINKING, THINNER = "Think: schedules as data", "Thinner stages"
-HALVES, UNEQUAL, ACT = "Two halves of a backward", "When stages are not equal", "Act: the plan runs"
+PROGRAM, FORMULA = "The program: GPipe and 1F1B by messages", "How long a step takes"
+THINNER, HALVES = "Thinner stages: interleaving", "Two halves of a backward: zero bubble"
+UNEQUAL = "Stages that are not equal"
 
 
 # --- 1F1B -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.points(1, read=THINKING, hint="each stage: m times F and m times BW, F before its BW")
+@pytest.mark.points(1, read=PROGRAM, hint="each stage: m times F and m times BW, F before its BW")
 def test_one_f_one_b_order(answers, probe):
     """1F1B: every stage runs each microbatch forward, then backward, and nobody is stuck."""
     for p, m in SIZES:
@@ -28,7 +29,7 @@ def test_one_f_one_b_order(answers, probe):
 @pytest.mark.points(
     1,
     after="test_one_f_one_b_order",
-    read=THINKING,
+    read=PROGRAM,
     hint="stage s runs ahead of its first backward by the number of stages after it, no further",
 )
 def test_one_f_one_b_memory(answers, probe):
@@ -43,7 +44,7 @@ def test_one_f_one_b_memory(answers, probe):
 @pytest.mark.points(
     1,
     after="test_one_f_one_b_memory",
-    read="The formula",
+    read=FORMULA,
     hint="a stage that waits for its first backward could have run another forward",
 )
 def test_one_f_one_b_time(answers, probe):
@@ -140,7 +141,7 @@ def check_least(case, got, p, below, v=1):
 
 @pytest.mark.points(
     1,
-    read="The formula",
+    read=FORMULA,
     hint="idle over total is (p - 1) / (m + p - 1)",
 )
 def test_microbatches(answers):
@@ -290,7 +291,7 @@ def ran(answers, dice):
 
 def on_ranks(hint, **more):
     """The marks that the tests on real ranks share."""
-    more |= {"tier": "processes", "seconds": 60, "read": ACT, "hint": hint}
+    more |= {"tier": "processes", "seconds": 60, "read": PROGRAM, "hint": hint}
     return pytest.mark.points(1, **more)
 
 

@@ -19,6 +19,7 @@ from weft.draw import pipeline as draw
 from weft.draw.pipeline import _show_in_notebooks
 from weft.draw.pipeline import bubble as draw_bubble
 from weft.draw.pipeline import ledger as draw_ledger
+from weft.draw.pipeline.steps import two_steps
 from weft.explore import pipeline as explore
 from weft.plan.comm import lower
 from weft.plan.pipeline import bubble
@@ -735,3 +736,70 @@ def test_sliders_answer_to_what_does_not_exist():
         "There is no picture: schedule is"
     )
     assert "p is 0, must be a whole number" in parts(explore.memory(p=0))[1]
+
+
+@pytest.mark.parametrize("p", [2, 4, 7])
+def test_layers_are_drawn_on_their_ranks(p):
+    picture = parse(draw.placement_svg(p))
+    found = [box for box in boxes(picture) if box[1] >= 44]
+    assert len(found) == 3 * 2 * p + 2 * 2 * p  # a box a layer; two copies in the last panel
+    said = [text for text, _, _ in words(picture)]
+    assert [text for text in said if text.endswith(" hops")] == [
+        f"{hops} hops" for hops in (p - 1, 2 * p - 1, 2 * p - 2, p - 1)
+    ]
+    columns = Counter(round(x) for _, x, *_ in found)
+    assert sorted(columns.values()) == [5] * (2 * p)
+
+
+@pytest.mark.parametrize(("p", "m", "c"), [(2, 6, 0.25), (3, 9, 0.5), (4, 12, 1.0)])
+def test_a_round_trip_is_as_long_as_it_says(p, m, c):
+    picture = draw.trip_svg(p, m, c)
+    root = parse(picture)
+    (text,) = [text for text, _, _ in words(root) if text.endswith(" c")]
+    assert text == f"{p} (f + b + w) + {2 * (p - 1)} c"
+    left, right = sorted(
+        float(line.get("x1"))
+        for line in root.iter(f"{SVG}line")
+        if line.get("stroke-dasharray") == "3 3"
+    )
+    x = clock(root, simulate(one_f_one_b(p, m), c=c).makespan)
+    assert math.isclose(right - left, x(3 * p + 2 * (p - 1) * c) - x(0), abs_tol=0.05)
+
+
+def test_a_round_trip_needs_a_steady_state():
+    with pytest.raises(ValueError, match="must be at least 2 and at least 3 p = 12"):
+        draw.trip_svg(4, 11)
+
+
+def test_steps_interlock_where_nobody_waits():
+    plan = zb_v(3, 6)
+    waited, free = two_steps(plan, 0.5, 0.5, 0.5)
+    once = simulate(plan, 0.5, 0.5, 0.5)
+    assert waited.makespan == 2 * once.makespan
+    assert free.makespan == pytest.approx(once.makespan + 18)  # each rank goes on at once
+    for timeline in (waited, free):
+        for row in timeline.rows:
+            assert all(a.end <= b.start for a, b in pairwise(row))
+            assert {s.action.microbatch for s in row} == set(range(12))
+    assert "each rank goes on by itself" in draw.steps_svg(plan)
+
+
+@pytest.mark.parametrize("layers", [2, 8, 16])
+def test_the_first_rank_keeps_as_much_whatever_p_is(layers):
+    picture = parse(draw.kept_svg(layers))
+    groups = defaultdict(int)
+    for _, _, y, *_ in boxes(picture):
+        groups[y < 26 + layers * 12] += 1
+    degrees = layers.bit_length()
+    assert groups[True] == degrees * layers
+    assert groups[False] == sum(layers >> i for i in range(degrees))
+    with pytest.raises(ValueError, match="must be a power of two"):
+        draw.kept_svg(6)
+
+
+def test_a_narrow_comparison_may_be_scaled_up():
+    timelines = [simulate(one_f_one_b(3, 5)), simulate(zb_h1(3, 5))]
+    wide, narrow = draw.compare_svg(timelines), draw.compare_svg(timelines, width=400)
+    styles = [re.search(r"max-width:(\d+)px;min-width:(\d+)px", each) for each in (wide, narrow)]
+    assert int(styles[1][2]) < 340 < int(styles[0][2])
+    assert int(styles[1][1]) > float(re.search(r"viewBox='0 0 (\S+)", narrow)[1])

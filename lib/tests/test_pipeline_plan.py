@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.plan.comm import lower
-from weft.plan.pipeline import bubble
+from weft.plan.pipeline import bubble, dualpipe, dualpipe_v
 from weft.plan.pipeline.published import PROFILES, interleaved_as_published
 from weft.plan.pipeline.schedules import (
     SCHEDULES,
@@ -681,3 +681,83 @@ def test_the_order_is_that_of_torch(name, p, m):
                 [a if a.kind != "W" else "W" for a in x] for x in (ours, translated)
             )
         assert ours == translated
+
+
+@given(
+    p=st.integers(1, 5),
+    m=st.integers(1, 16),
+    v=st.integers(1, 3),
+    group=st.integers(1, 16),
+    c=st.sampled_from([0.0, 0.25]),
+)
+def test_interleaving_in_groups_of_any_size(p, m, v, group, c):
+    if not p <= group <= max(m, p) or 0 < m % group < p:
+        with pytest.raises(ValueError, match=r"group is|which leaves"):
+            interleaved(p, m, v, group)
+        return
+    plan = interleaved(p, m, v, group)
+    validate(plan)
+    timeline = simulate(plan, f=1 / v, b=1 / v, w=1 / v, c=c)
+    if not c:
+        assert isclose(timeline.makespan, 3 * m + 3 * (p - 1) / v)
+    most = [1 + min((v - 1) * group, v * m) + (2 if v > 1 else 1) * (p - 1 - r) for r in range(p)]
+    assert all(kept <= bound for kept, bound in zip(timeline.peak_live, most, strict=True))
+    simulate(lower(plan), sends="rendezvous")
+
+
+def test_larger_groups_give_messages_time():
+    """Twice the ranks in a group hide a hop of a quarter of a forward in the steady state."""
+    idle = [
+        simulate(interleaved(4, 16, 2, group), 0.5, 0.5, 0.5, 0.25).bubble for group in (4, 6, 8)
+    ]
+    assert idle == sorted(idle, reverse=True) and len(set(idle)) == 3
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (4, 14), (8, 20), (6, 12)])
+def test_dualpipe_is_two_mirrored_halves(p, m):
+    plan = dualpipe(p, m)
+    validate(plan)
+    timeline, half = simulate(plan), simulate(dualpipe_v(p // 2, m // 2))
+    assert timeline.makespan == half.makespan
+    for rank, row in enumerate(timeline.rows):
+        other = half.rows[min(rank, p - 1 - rank)]
+        assert [(s.start, s.end, s.action.kind) for s in row] == [
+            (s.start, s.end, s.action.kind) for s in other
+        ]
+        assert {s.action.stage % p for s in row} == {rank, p - 1 - rank}
+    assert max(timeline.peak_live) == p + 1  # as its README counts, of p-ths of the model
+    assert timeline.makespan - max(timeline.busy) == p / 2 - 1
+
+
+def test_dualpipe_sends_to_neighbours_within_a_copy():
+    plan = dualpipe(4, 8)
+    for row in plan.rows:
+        for action in row:
+            source = action.source(plan.stages)
+            if source:
+                assert source[1] // 4 == action.stage // 4
+                assert abs(plan.ranks[source[1]] - plan.ranks[action.stage]) == 1
+
+
+@pytest.mark.parametrize(("p", "m"), [(3, 12), (4, 7), (4, 6)])
+def test_dualpipe_wants_even_sizes_and_enough_microbatches(p, m):
+    with pytest.raises(ValueError, match=f"is {p}, must be even|is {m}, must be even"):
+        dualpipe(p, m)
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_twice_as_far_ahead_hides_hops_up_to_half_of_a_microbatch(p):
+    """The chapter's cure of 1F1B's hops, which are paid with each microbatch."""
+
+    def eager(m):
+        rows = tuple(
+            tuple(a._replace(kind="BW" if a.kind == "B" else a.kind) for a in row if a.kind != "W")
+            for row in zb_h2(p, m).rows
+        )
+        return Plan("eager", p, m, 1, rows, looped(p))
+
+    for c, more in ((1.5, 0.0), (2.0, None)):
+        short, long = (simulate(eager(m), c=c) for m in (40, 80))
+        each = (long.makespan - short.makespan) / 40 - 3
+        assert isclose(each, more, abs_tol=1e-9) if more is not None else each > 0.3
+        assert max(short.peak_live) == 2 * p - 1

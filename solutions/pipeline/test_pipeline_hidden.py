@@ -20,7 +20,10 @@ DURATION = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0])
 
 
 @pytest.mark.points(
-    0.5, read="Think: schedules as data", hint="try p = 1, m = 1 and m < p", seconds=30
+    0.5,
+    read="The program: GPipe and 1F1B by messages",
+    hint="try p = 1, m = 1 and m < p",
+    seconds=30,
 )
 @given(p=st.integers(1, 9), m=st.integers(1, 17))
 @example(p=12, m=25)
@@ -35,7 +38,7 @@ def test_one_f_one_b_any(answers, probe, p, m):
 
 @pytest.mark.points(
     0.5,
-    read="Thinner stages",
+    read="Thinner stages: interleaving",
     hint="a bubble of exactly the share will do; p - 1 may be 0",
     seconds=30,
 )
@@ -49,7 +52,9 @@ def test_microbatches_any(answers, p, below, v):
     expect(f"microbatches({p=}, {below=}, {v=})", got, step * max(1, ceil(least / step)))
 
 
-@pytest.mark.points(0.5, read="Thinner stages", hint="try p = 1, v = 1 and m = p", seconds=30)
+@pytest.mark.points(
+    0.5, read="Thinner stages: interleaving", hint="try p = 1, v = 1 and m = p", seconds=30
+)
 @given(p=st.integers(1, 6), k=st.integers(1, 4), v=st.integers(1, 4))
 def test_interleaved_any(answers, probe, p, k, v):
     """Interleaved at any size: valid, within the memory, and in time."""
@@ -65,7 +70,9 @@ def test_interleaved_any(answers, probe, p, k, v):
     at_most(f"{case}: makespan at f=1, b=1, w=1 and hops of 0.25", late, most)
 
 
-@pytest.mark.points(0.5, read="Two halves of a backward", hint="try p = 1 and m = p", seconds=30)
+@pytest.mark.points(
+    0.5, read="Two halves of a backward: zero bubble", hint="try p = 1 and m = p", seconds=30
+)
 @given(
     p=st.integers(1, 9),
     more=st.integers(0, 9),
@@ -86,7 +93,7 @@ def test_zb_h1_any(answers, probe, p, more, f, b, w):
     at_most(f"{case}: makespan at {f=}, {b=}, {w=}", makespan, most)
 
 
-@pytest.mark.points(1, read="When stages are not equal", hint="try limits of 1", seconds=60)
+@pytest.mark.points(1, read="Stages that are not equal", hint="try limits of 1", seconds=60)
 @settings(max_examples=25)
 @given(
     stages=st.lists(st.tuples(DURATION, DURATION, st.integers(1, 3)), min_size=1, max_size=4),
@@ -110,7 +117,7 @@ def test_unequal_any(answers, probe, stages, m):
     after="test_run_row",
     tier="processes",
     seconds=60,
-    read="Act: the plan runs",
+    read="The program: GPipe and 1F1B by messages",
     hint="a rank may have several stages: its row says with whom each speaks",
 )
 def test_run_row_any(answers, probe, dice):

@@ -234,6 +234,7 @@ VALUES = {
     "plan.pipeline.Profile.": {"model": "x", "one_f_one_b": 0.1, "interleaved": 0.1, "zb_h1": 0.1,
                          "zb_h2": 0.1, "zb_1p": 0.1, "zb_2p": 0.1},
     "plan.pipeline.Plan.": {"v": 1, "rows": PLAN.rows},
+    "plan.pipeline.dualpipe.": {"m": 4},
     "plan.pipeline.dualpipe_v.": {"m": 4},
     "plan.pipeline.search.search.": {"memory": 4, "kept": 1.0},
     "plan.pipeline.search.bound.": {"memory": 4, "kept": 1.0},

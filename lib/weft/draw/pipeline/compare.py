@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from weft.draw import figure as svg
-from weft.draw.figure import Figure, measure
+from weft.draw.figure import measure
 from weft.draw.pipeline import grid as grid
 from weft.plan.simulate import Timeline
 from weft.plan.units import moment, percent
@@ -18,10 +18,12 @@ def compare_svg(
     unit: str = "",
     b_share: float | None = None,
     tips: bool = True,
+    width: int = grid.WIDEST,
 ) -> str:
     """Schedule grids stacked at equal scale, each under its label, makespan and idle share.
 
-    `labels` default to the names of the schedules; the rest is as in `weft.draw.pipeline.svg`.
+    `labels` default to the names of the schedules; the rest is as in `weft.draw.pipeline.svg`. A
+    `width` below a column of text is for phones: a page may then scale the picture up.
     """
     if not timelines:
         raise ValueError("timelines is empty, must hold at least one")
@@ -30,7 +32,7 @@ def compare_svg(
         raise ValueError(f"labels has {len(labels)} entries, must have {len(timelines)}")
     left = max(grid.margin(t.plan.p) for t in timelines)
     right = grid.margin_right(timelines, unit)
-    x = grid.time_scale(timelines, grid.WIDEST - left - right, left)
+    x = grid.time_scale(timelines, width - left - right, left)
     tops, bottom = _places(timelines)
     results = [
         f"makespan {moment(t.makespan, unit, t.makespan)}, idle {percent(t.bubble)}"
@@ -41,7 +43,7 @@ def compare_svg(
     keys = grid.keys(timelines)
     wide = max(edge + right, svg.legend_width(keys))
     title = "Schedules compared: " + "; ".join(labels)
-    figure = Figure(wide, bottom + grid.AXIS, title, _describe(timelines, labels, unit))
+    figure = grid.figure(width, wide, bottom + grid.AXIS, title, _describe(timelines, labels, unit))
     svg.legend(figure, keys)
     end = max(t.makespan for t in timelines)
     svg.time_labels(figure, x, bottom + 16, end, unit)

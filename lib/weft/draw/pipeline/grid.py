@@ -19,6 +19,7 @@ NAMES = {
     "zb_h2": "ZB-H2",
     "zb_v": "ZB-V",
     "dualpipe_v": "DualPipeV",
+    "dualpipe": "DualPipe",
 }
 COLOURS = {"F": svg.FORWARD, "B": svg.INPUT_GRADIENT, "W": svg.WEIGHT_GRADIENT}
 MEANINGS = {"F": "forward", "B": "input gradient", "W": "weight gradient"}
@@ -26,6 +27,7 @@ ROW, CELL = 26, 22  # from one rank to the next, and the height of a cell
 CELL_FONT = 11
 TOP, AXIS = 26, 24  # room for the legend above and the time axis below
 WIDEST = 720  # a column of text: what is wider has to be scrolled or asked for
+PHONE = 320  # what a phone shows of a page without scrolling
 THINNEST = 3  # cells narrower than this lose their outlines and tips
 CROWDED = 0.5  # and narrower than this they are drawn on whole columns
 
@@ -52,11 +54,20 @@ def grid(
     bottom = TOP + plan.p * ROW
     legend = keys([timeline])
     wide = max(x.stop + right, svg.legend_width(legend))
-    figure = Figure(wide, bottom + AXIS, f"Schedule {name(plan)}", describe(timeline, unit))
-    svg.legend(figure, legend)
-    svg.time_axis(figure, x, TOP, bottom, timeline.makespan, unit)
-    rows(figure, timeline, x, TOP, unit, b_share, tips)
-    return str(figure)
+    title = f"Schedule {name(plan)}"
+    drawn = figure(width, wide, bottom + AXIS, title, describe(timeline, unit))
+    svg.legend(drawn, legend)
+    svg.time_axis(drawn, x, TOP, bottom, timeline.makespan, unit)
+    rows(drawn, timeline, x, TOP, unit, b_share, tips)
+    return str(drawn)
+
+
+def figure(asked: int, wide: float, high: float, title: str, description: str) -> Figure:
+    """A figure `wide` units wide; one that was `asked` to be narrow may be scaled up by a page."""
+    if asked >= WIDEST:
+        return Figure(wide, high, title, description)
+    least, largest = min(0.72 * wide, PHONE), min(1.5 * wide, WIDEST)
+    return Figure(wide, high, title, description, least, largest)
 
 
 def name(plan: Plan) -> str:
@@ -261,7 +272,7 @@ def keys(timelines: Sequence[Timeline]) -> list[svg.Key]:
     ]
     if v > 1:
         lighter = COLOURS["F"].paint(white=lightness(v - 1, v))
-        found.append(("lighter: later stages of a rank", lighter))
+        found.append(("later stage", lighter))
     if kinds - set(COMPUTE):
         found.append(("blocked in a message", {"height": 5, "fill_opacity": 0.35}))
     return found

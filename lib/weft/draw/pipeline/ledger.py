@@ -27,26 +27,36 @@ MEANINGS = {
     "drain": "done before the others",
 }
 FONT = 10.5
+LEGEND = 18  # from one line of a narrow picture's legend to the next
 
 
-def ledger_svg(timeline: Timeline, unit: str = "", b_share: float | None = None) -> str:
+def ledger_svg(
+    timeline: Timeline, unit: str = "", b_share: float | None = None, width: int = grid.WIDEST
+) -> str:
     """A bar per rank, as long as the step: its work by kind, then its idle time by cause.
 
-    Waits for another rank are cut by the rank that is waited for, whose number they carry.
+    Waits for another rank are cut by the rank that is waited for, whose number they carry. A
+    `width` below a column of text is for phones, and has a legend of two lines.
     """
     plan = timeline.plan
     sums = totals(timeline, b_share)
     left, right = grid.margin(plan.p), grid.margin_right([timeline], unit)
     end = timeline.makespan or 1.0
-    x = Scale(0, end, left, grid.WIDEST - right)
-    bottom = grid.TOP + plan.p * grid.ROW
-    title = f"Where the time goes: {grid.name(plan)}"
-    figure = Figure(grid.WIDEST, bottom + grid.AXIS, title, _describe(timeline, sums, unit))
+    x = Scale(0, end, left, width - right)
     drawn = {kind for row in sums for kind, _ in row}
-    svg.legend(figure, [(MEANINGS[kind], LOOKS[kind]) for kind in MEANINGS if kind in drawn])
-    svg.time_axis(figure, x, grid.TOP, bottom, timeline.makespan, unit)
+    keys = [(MEANINGS[kind], LOOKS[kind]) for kind in MEANINGS if kind in drawn]
+    works = len(drawn & set(MEANINGS) & set("FBW"))
+    lines = [keys] if width >= grid.WIDEST else [keys[:works], keys[works:]]
+    top = grid.TOP + LEGEND * (len(lines) - 1)
+    bottom = top + plan.p * grid.ROW
+    title = f"Where the time goes: {grid.name(plan)}"
+    wide = max(width, *map(svg.legend_width, lines)) if len(lines) > 1 else width
+    figure = grid.figure(width, wide, bottom + grid.AXIS, title, _describe(timeline, sums, unit))
+    for i, line in enumerate(lines):
+        svg.legend(figure, line, 14 + LEGEND * i)
+    svg.time_axis(figure, x, top, bottom, timeline.makespan, unit)
     for rank, row in enumerate(sums):
-        y = grid.TOP + rank * grid.ROW + 2
+        y = top + rank * grid.ROW + 2
         figure.words(0, y + 15, f"rank {rank}")
         _bar(figure, timeline, row, x, y, unit)
     return str(figure)

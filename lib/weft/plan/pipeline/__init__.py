@@ -8,6 +8,7 @@ from weft.plan.pipeline.bubble import (
     microbatches,
     overhead,
 )
+from weft.plan.pipeline.dualpipe import dualpipe
 from weft.plan.pipeline.published import PROFILES, Profile, interleaved_as_published
 from weft.plan.pipeline.schedules import (
     SCHEDULES,
@@ -31,6 +32,7 @@ __all__ = [
     "Plan",
     "Profile",
     "Wait",
+    "dualpipe",
     "dualpipe_v",
     "folded",
     "fraction",

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
-from weft.plan.arguments import few, sizes
+from weft.plan.arguments import few, sizes, whole
 from weft.plan.schedule import Action, Plan
 
 
@@ -172,32 +172,46 @@ def zb_h2(p: int, m: int) -> Plan:
     )
 
 
-def interleaved(p: int, m: int, v: int = 2) -> Plan:
+def interleaved(p: int, m: int, v: int = 2, group: int | None = None) -> Plan:
     """1F1B on v thin stages per rank: idle 1 / v of the time, more messages and activations.
 
-    Rank r holds stages r, r + p, r + 2p and so on, and works through the
-    microbatches in groups of p: a group's forwards through its first stage, then
-    the same group through the next. The bubble is (p - 1) / (v m + p - 1) of the
-    step. m has to be a multiple of p here, as in the paper; groups of other sizes are
-    possible, and torch and Megatron-LM have them.
+    Rank r holds stages r, r + p, r + 2p and so on, and works through the microbatches in groups: a
+    group's forwards through its first stage, then the same group through the next. The bubble is
+    (p - 1) / (v m + p - 1) of the step. A group is p microbatches, as in the paper, unless
+    `group` says more: up to m, which is breadth-first. What is left for the last group is nothing
+    or at least p, so that a microbatch is back when its rank comes to it. A larger group gives
+    messages more time, and holds group - p activations more for each stage of a rank but one.
 
-    Narayanan et al. 2021, section 2.2.
+    Narayanan et al. 2021, section 2.2; Llama Team 2024, section 3.3.2, for groups of other sizes.
 
     >>> print(*interleaved(p=2, m=2, v=2).rows[0])
     F0 F1 F0 F1 BW0 BW1 BW0 BW1
+    >>> print(*interleaved(p=2, m=5, v=2, group=3).rows[1])
+    F0 F1 F2 F0 BW0 F1 BW1 F2 BW2 F3 BW0 F4 BW1 F3 BW2 F4 BW3 BW4 BW3 BW4
     """
     p, m, v = _sizes(p=p, m=m, v=v)
-    if m % p:
-        raise ValueError(f"m is {m}, must be a multiple of p = {p} for interleaving")
+    if group is None:
+        if m % p:
+            raise ValueError(f"m is {m}, must be a multiple of p = {p} for interleaving")
+        group = p
+    group = whole("group", group, least=p, most=max(m, p))
+    if 0 < m % group < p:
+        raise ValueError(
+            f"m is {m}, which leaves {m % group} for the last group of {group}: must leave none or "
+            f"at least p = {p}"
+        )
 
     def row(rank: int) -> tuple[Action, ...]:
         slots = [
-            (group + i, chunk) for group in range(0, m, p) for chunk in range(v) for i in range(p)
+            (i, chunk)
+            for first in range(0, m, group)
+            for chunk in range(v)
+            for i in range(first, min(first + group, m))
         ]
         forwards = [Action("F", i, rank + p * chunk) for i, chunk in slots]
         backwards = [Action("BW", i, rank + p * (v - 1 - chunk)) for i, chunk in slots]
         # Two steps per rank below: one would do while messages take no time, and not when they do.
-        ahead = (v - 1) * p + (p - 1 - rank) * (1 if v == 1 else 2)
+        ahead = (v - 1) * group + (p - 1 - rank) * (1 if v == 1 else 2)
         return _weave(forwards, backwards, ahead)
 
     return Plan("interleaved", p, m, v, tuple(row(rank) for rank in range(p)), looped(p, v))

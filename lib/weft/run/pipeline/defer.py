@@ -109,7 +109,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx, x, weight, bias, layer, store):
         ctx.save_for_backward(x, weight)
         ctx.layer, ctx.store = layer, store
-        # Detached, it is no view of anything, and what comes next may change it in place.
+        # Detached, it is no view: what comes next may change it in place.
         return linear(x, weight, bias).detach()
 
     @staticmethod
@@ -117,4 +117,5 @@ class _Linear(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
         ctx.store.deferred.append((ctx.layer, x, grad))
-        return grad @ weight if ctx.needs_input_grad[0] else None, None, None, None, None
+        dx = grad @ weight if ctx.needs_input_grad[0] else None
+        return dx, None, None, None, None

@@ -1,0 +1,84 @@
+"""What the chapter on pipelines tells its readers to type trains as one process does."""
+
+import re
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed import DeviceMesh
+
+from weft.run.world import launch
+
+MICROBATCHES, ROWS, WIDTH, LAYERS, LIMIT = 8, 3, 6, 9, 0.05
+
+
+@pytest.fixture(scope="module")
+def recipe(root):
+    page = (root / "book/pipeline.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    return code
+
+
+def test_the_recipe_is_short(recipe):
+    for name in "pipeline", "train_step":
+        body = recipe.split(f"def {name}(")[1].split("\ndef ")[0]
+        assert 7 <= len([line for line in body.splitlines() if line.strip()]) <= 25
+
+
+def one_process(layers, data):
+    """Weights after steps of SGD on the whole batch, its gradient clipped, and the losses."""
+    model, losses = nn.Sequential(*deepcopy(layers)), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for x, target in data:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), target)
+        loss.backward()
+        assert nn.utils.clip_grad_norm_(model.parameters(), LIMIT) > LIMIT
+        optimizer.step()
+        losses.append(loss.item())
+    return model, losses
+
+
+def trained(world, recipe, name, v):
+    """How far this rank's weights and losses are from those of one process, and how many it has."""
+    names = {}
+    exec(recipe, names)
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)]
+    data = torch.randn(2, 2, MICROBATCHES * ROWS, WIDTH)
+    whole, expected = one_process(layers, data)
+    group = DeviceMesh.from_group(world.group(), "cpu", mesh_dim_names=("pp",)).get_group()
+    mse, device = nn.functional.mse_loss, torch.device("cpu")
+    parts, stages, schedule = names["pipeline"](layers, name, v, MICROBATCHES, mse, device, group)
+    optimizer = torch.optim.SGD(parts.parameters(), lr=0.5)
+    wrong = []
+    for (x, target), loss in zip(data, expected, strict=True):
+        found = names["train_step"](parts, stages, schedule, optimizer, x, target, group, LIMIT)
+        assert (found is not None) == any(stage.is_last for stage in stages)
+        wrong += [] if found is None else [abs(found.item() - loss)]
+    wanted = list(whole.parameters())
+    for weight, layer in zip(parts.parameters(), held(len(wanted) // LAYERS, stages), strict=True):
+        wrong.append((weight - wanted[layer]).abs().max().item())
+    return max(wrong), len(list(parts.parameters()))
+
+
+def held(each, stages):
+    """Which of the model's parameters a rank has, in its own order."""
+    cuts = [LAYERS * s // stages[0].num_stages for s in range(stages[0].num_stages + 1)]
+    for stage in stages:
+        yield from range(each * cuts[stage.stage_index], each * cuts[stage.stage_index + 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "v"),
+    [
+        ("GPipe", 1), ("1F1B", 1), ("Interleaved1F1B", 2), ("LoopedBFS", 2),
+        ("InterleavedZeroBubble", 2), ("ZBVZeroBubble", 2), ("DualPipeV", 2),
+    ],
+)  # fmt: skip
+def test_the_recipe_trains_as_one_process_does(recipe, name, v):
+    found = launch(trained, 2, recipe, name, v, backend="gloo")
+    assert sum(weights for _, weights in found) == 2 * LAYERS
+    assert max(wrong for wrong, _ in found) < 1e-12
