@@ -5,16 +5,18 @@ from collections import deque
 import torch
 from torch.nn import functional as F
 
-LAYERS, D, H, G, K, WORDS = 2, 32, 8, 2, 4, 61  # H heads of width K on G heads of keys and values
-BLOCK, COUNT, BUDGET = 4, 10, 12  # tokens of a block, blocks in all, tokens of a step
-POSITIONS = 64
+LAYERS, D, WORDS, POSITIONS = 2, 32, 61, 64
+H, G, K = 8, 2, 4  # query heads, heads of keys and values, their width
+BLOCK, COUNT = 4, 10  # tokens of a block, blocks in all
+BUDGET = 12  # tokens of a step
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
+like = {"dtype": torch.float64, "device": device}
 torch.manual_seed(0)
 
 
 def random(*shape):
-    return (torch.randn(shape, dtype=torch.float64) / shape[0] ** 0.5).to(device)
+    return (torch.randn(shape) / shape[0] ** 0.5).to(**like)
 
 
 words, places = random(WORDS, D), random(POSITIONS, D)
@@ -27,20 +29,22 @@ def norm(x):
 
 
 def forward(tokens, positions, attend):
-    """The word after each token. All is done token by token, but for what `attend` does."""
+    """The word after each token; `attend` makes the outputs of attention."""
     x = words[tokens] + places[positions]
-    for layer, (to_q, to_k, to_v, to_out, up, down) in enumerate(layers):
-        q, k, v = ((norm(x) @ w).unflatten(1, (-1, K)) for w in (to_q, to_k, to_v))
-        x = x + attend(layer, q, k, v).flatten(1) @ to_out
+    for layer, (*qkv, out, up, down) in enumerate(layers):
+        q, k, v = ((norm(x) @ w).unflatten(1, (-1, K)) for w in qkv)
+        x = x + attend(layer, q, k, v).flatten(1) @ out
         x = x + F.gelu(norm(x) @ up) @ down
     return (norm(x) @ words.T).argmax(1).tolist()
 
 
 def attention(q, k, v):
-    """The last len(q) tokens of a sequence look at all of it: q [new, H, K], k, v [all, G, K]."""
-    seen = torch.ones(len(q), len(k), dtype=torch.bool, device=device).tril(len(k) - len(q))
+    """A sequence's last tokens look at all: q [new, H, K], k, v [all, G, K]."""
+    new, old = len(q), len(k) - len(q)
+    seen = torch.ones(new, len(k), device=device).tril(old).bool()
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, seen, enable_gqa=True)[0].transpose(0, 1)
+    o = F.scaled_dot_product_attention(q, k, v, seen, enable_gqa=True)
+    return o[0].transpose(0, 1)
 
 
 class Request:
@@ -66,7 +70,7 @@ class Request:
 
 
 free = list(range(COUNT))[::-1]  # a stack of blocks
-keys = torch.full((LAYERS, COUNT * BLOCK, G, K), torch.nan, dtype=torch.float64, device=device)
+keys = torch.full((LAYERS, COUNT * BLOCK, G, K), torch.nan, **like)
 values = keys.clone()
 
 
@@ -79,12 +83,13 @@ def step(batch):
             own, slots = slice(begin, begin + new), r.slots(r.cached + new)
             keys[layer, slots[r.cached :]] = k[own]
             values[layer, slots[r.cached :]] = v[own]
-            outputs.append(attention(q[own], keys[layer, slots], values[layer, slots]))
+            k_all, v_all = keys[layer, slots], values[layer, slots]
+            outputs.append(attention(q[own], k_all, v_all))
             begin += new
         return torch.cat(outputs)
 
-    tokens = [t for r, new in batch for t in r.tokens[r.cached : r.cached + new]]
-    positions = [r.cached + i for r, new in batch for i in range(new)]
+    here = [(r, r.cached + i) for r, new in batch for i in range(new)]
+    tokens, positions = [r.tokens[i] for r, i in here], [i for _, i in here]
     found, end = forward(tokens, positions, attend), 0
     for r, new in batch:
         end, r.cached = end + new, r.cached + new
@@ -92,16 +97,8 @@ def step(batch):
             r.tokens.append(found[end - 1])
 
 
-def alone(r):
-    """The request's tokens as a model without a cache makes them, all of a sequence each time."""
-    tokens = r.tokens[: r.prompt]
-    for _ in range(r.wanted):
-        tokens.append(forward(tokens, range(len(tokens)), lambda _, *qkv: attention(*qkv))[-1])
-    return tokens
-
-
 def schedule(running, waiting, admit):
-    """Who takes part in the next step, each with how many tokens, and who has to leave."""
+    """Who runs next, each with how many tokens, and who has to leave."""
     batch, budget, evicted = [], BUDGET, []
     for r in list(running):  # the oldest first
         new = min(len(r.tokens) - r.cached, budget)
@@ -125,22 +122,35 @@ def schedule(running, waiting, admit):
     return batch, evicted
 
 
-for continuous in (True, False):
+def alone(r):
+    """Its tokens from a model without a cache, which runs all of them again."""
+    tokens = r.tokens[: r.prompt]
+    for _ in range(r.wanted):
+        positions = range(len(tokens))
+        found = forward(tokens, positions, lambda _, *qkv: attention(*qkv))
+        tokens.append(found[-1])
+    return tokens
+
+
+for kind in ("continuous", "static"):
     asked = ("A", 5, 9), ("B", 9, 4), ("C", 11, 6), ("D", 3, 12), ("E", 6, 3)
     requests = [Request(*each) for each in asked]
     waiting, running, steps = deque(requests), [], 0
     while running or waiting:
-        batch, evicted = schedule(running, waiting, continuous or not running)
+        admit = kind == "continuous" or not running
+        batch, evicted = schedule(running, waiting, admit)
         step(batch)
         steps += 1
         held, filled = COUNT - len(free), sum(r.cached for r in running)
-        if continuous:
+        if kind == "continuous":
             done = " ".join(f"{r.name}{new}" for r, new in batch)
-            print(f"step {steps:2}: {done:14} {held:2} blocks, {held * BLOCK - filled} slots empty",
-                  *(f"  {r.name} evicted" for r in evicted))  # fmt: skip
-        for r in [r for r in running if len(r.tokens) == r.prompt + r.wanted]:
-            running.remove(r)
-            r.leave()
+            empty = held * BLOCK - filled
+            gone = "".join(f", {r.name} evicted" for r in evicted)
+            print(f"{steps:2}: {done:12} {held:2} blocks, {empty} slots empty{gone}")
+        for r in list(running):
+            if len(r.tokens) == r.prompt + r.wanted:
+                running.remove(r)
+                r.leave()
     made = sum(r.wanted for r in requests)
-    print("continuous" if continuous else "static", f"batching: {made} words in {steps} steps,",
-          "as without a cache:", all(r.tokens == alone(r) for r in requests))  # fmt: skip
+    print(f"{kind} batching: {made} words in {steps} steps;", end=" ")
+    print("as without a cache:", all(r.tokens == alone(r) for r in requests))
