@@ -181,7 +181,7 @@ VALUES = {
     "plan.decode.Service.": {"memory": "paged", "leases": SERVICE.leases, "lives": SERVICE.lives,
                        "moments": SERVICE.moments},
     "plan.decode.serve.": {"memory": "paged"},
-    "plan.decode.Batching.": {"policy": "static", "rows": 2, "steps": BATCHED.steps},
+    "plan.decode.Batching.": {"policy": "static", "rows": 2, "steps": BATCHED.steps, "request": 0},
     "plan.decode.batched.": {"policy": "chunked", "rows": 2, "budget": 4, "knee": 4},
     "plan.decode.Server.": {"chip": CHIPS["h100"], "cache": 2, "reached": 0.8, "usable": 0.9,
                       "wait": 0.001, "rows": 3, "limit": 0.05, "n": 2},

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from weft.plan.arguments import chosen, few, instance, row, sizes
+from weft.plan.arguments import chosen, few, instance, row, sizes, whole
 from weft.plan.decode.serving import Request
 
 POLICIES = "static", "continuous", "chunked"
@@ -51,6 +51,7 @@ class Batching:
 
     def made(self, request: int) -> list[float]:
         """When each token of a request comes out."""
+        request = whole("request", request, least=0, most=len(self.asked) - 1)
         return [s.end for s in self.steps for p in s.parts if p.request == request and p.makes]
 
     @property

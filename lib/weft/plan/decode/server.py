@@ -96,14 +96,17 @@ class Server:
     def attention(self, batch: int, context: int, T: int = 1) -> Work:
         """T queries of each sequence over its own cache, which is read once."""
         batch, T = sizes(batch=batch, T=T)
+        held = self.held(context)
+        if context < T:
+            raise ValueError(f"T is {T}, must be at most context = {context}, which holds them")
         latent, shape = self.shape.latent, self.shape
         each = latent.cached + latent.key_value if latent else 2 * shape.key_width  # K + V
         flops = 2 * shape.layers * batch * T * context * shape.heads * each
-        return Work(flops, batch * self.held(context))
+        return Work(flops, batch * held)
 
     def seconds(self, batch: int, context: int, T: int = 1) -> float:
-        """The least time of a step: matmuls, then attention, each at its roof, and the wait."""
-        parts = self.matmuls(batch * T), self.attention(batch, context, T)
+        """The least time of a step: attention and matmuls, each at its roof, and the wait."""
+        parts = self.attention(batch, context, T), self.matmuls(batch * T)
         at_roof = sum(roofline.seconds(work, self.chip, "bf16") for work in parts)
         return at_roof / (self.n * self.reached) + self.wait
 
@@ -160,7 +163,9 @@ def expected_tokens(acceptance: float, guesses: int) -> float:
     guesses = whole("guesses", guesses, least=0)
     if amount("acceptance", acceptance) > 1:
         raise ValueError(f"acceptance is {acceptance}, must be at most 1")
-    return float(sum(acceptance**i for i in range(guesses + 1)))
+    if acceptance == 1:
+        return guesses + 1.0
+    return (1 - acceptance ** (guesses + 1)) / (1 - acceptance)
 
 
 def speculation(
@@ -177,7 +182,9 @@ def speculation(
     [2.8, 1.89]
     """
     instance(Server, server=server)
-    draft = amount("draft", draft)
+    draft, made = amount("draft", draft), expected_tokens(acceptance, guesses)
     plain = server.seconds(batch, context)
+    if guesses >= context:
+        raise ValueError(f"guesses is {guesses}, must be below context = {context}")
     checked = server.seconds(batch, context, T=guesses + 1) + guesses * draft * plain
-    return expected_tokens(acceptance, guesses) * plain / checked
+    return made * plain / checked
