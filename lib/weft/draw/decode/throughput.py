@@ -52,7 +52,10 @@ def throughput_svg(server: Server, context: int) -> str:
 def speculation_svg(
     server: Server, contexts: tuple[int, ...], acceptance: float, guesses: int, draft: float
 ) -> str:
-    """How many times as many tokens per second guessing makes, over the batch, for each context."""
+    """How many times as many tokens per second guessing makes, over the batch, for each context.
+
+    Bold as far as the caches fit, up to a ring.
+    """
     batches = sorted({round(2 ** (i / 4)) for i in range(41)})
     gains = {
         context: [(b, speculation(server, b, context, acceptance, guesses, draft)) for b in batches]
@@ -62,7 +65,8 @@ def speculation_svg(
     x = Axis("sequences in the batch", 1, LARGEST, lambda b: f"{b:,.0f}", True,
              [4**i for i in range(6)])  # fmt: skip
     y = Axis("times as many tokens per second", 0, max(1.2, most * 1.1))
-    keys = [Key(f"context {context:,}", line(i)) for i, context in enumerate(contexts)]
+    keys = [Key(f"context {context:,}", line(i, 3)) for i, context in enumerate(contexts)]
+    keys.append(Key("more than fit", line(0, 1)))
     told = "; ".join(
         f"context {context:,}: {found[0][1]:.1f} for one sequence, {found[-1][1]:.1f} for {LARGEST}"
         for context, found in gains.items()
@@ -73,6 +77,11 @@ def speculation_svg(
         x, y, keys,
     )  # fmt: skip
     chart.curve([(1, 1.0), (LARGEST, 1.0)], line(0, 0.8))
-    for i, found in enumerate(gains.values()):
-        chart.curve(found, line(i))
+    for i, (context, found) in enumerate(gains.items()):
+        chart.curve(found, line(i, 1))
+        if room := min(server.room(context), LARGEST):
+            gain = speculation(server, room, context, acceptance, guesses, draft)
+            chart.curve([*(at for at in found if at[0] < room), (room, gain)], line(i, 3))
+            chart.ring(room, gain)
+            chart.point(room, gain, f"context {context:,}: {room} sequences fit")
     return str(chart.figure)
