@@ -24,8 +24,9 @@ EXEMPT = {  # layer -> reason -> names
         "how commands are spelled": "plan.processes.Launcher",
         "a mesh names the arguments": "plan.processes.rank_at",
         "what functions give: whoever makes one says what is in it":
-            "plan.composing.Estimate plan.composing.megatron.MegatronLine plan.decode.Service"
-            " plan.memory.Passing plan.memory.States plan.offload.Stream plan.pipeline.Profile",
+            "plan.composing.Estimate plan.composing.megatron.MegatronLine plan.decode.Batching"
+            " plan.decode.Service plan.memory.Passing plan.memory.States plan.offload.Stream"
+            " plan.pipeline.Profile",
         "numbers of either sign, and infinite ones, are what they are about":
             "plan.attention.online:scores plan.attention.online:values"
             " plan.griffin.half_life:gate plan.griffin.slope:most"

@@ -1,7 +1,6 @@
 """The pictures of the decoding chapter: every slot, lease and bar is where the books say."""
 
 import re
-from math import ceil
 
 import pytest
 from hypothesis import given, settings
@@ -10,15 +9,17 @@ from pictures import SVG, inside, parse, told
 
 from weft.draw.decode import blocks
 from weft.draw.decode.blocks import HUES, memory_svg
-from weft.draw.decode.bytes import bytes_svg
-from weft.draw.decode.serving import leases_svg, shares_svg
+from weft.draw.decode.kinds import kinds_svg
+from weft.draw.decode.serving import leases_svg
+from weft.draw.decode.throughput import speculation_svg, throughput_svg
+from weft.draw.decode.timeline import timeline_svg
 from weft.explore import decode as explore_decode
+from weft.plan.decode.batching import POLICIES, batched
 from weft.plan.decode.blocks import Blocks
-from weft.plan.decode.cache import bytes_per_token, mean_waste
-from weft.plan.decode.serving import MEMORIES, requests, serve
+from weft.plan.decode.server import SERVED, Server, expected_tokens, speculation
+from weft.plan.decode.serving import MEMORIES, Request, requests, serve
 from weft.plan.decode.sharing import parallel
-from weft.plan.shape.model import SHAPES, ModelShape
-from weft.plan.units import percent
+from weft.plan.hardware import CHIPS
 
 
 def boxes(root, **wanted):
@@ -199,73 +200,81 @@ def test_leases_are_told_in_words(served):
         assert f"served after {service.steps} steps" in text
 
 
-def test_bars_are_as_long_as_the_shares(served):
-    root = inside(parse(shares_svg(served)))
-    tips = {r[0].text: float(r.get("width")) for r in root.iter(f"{SVG}rect") if len(r)}
-    for service in served:
-        bars = {
-            kind: tips[
-                next(t for t in tips if t.startswith(f"{service.memory}: ") and t.endswith(word))
-            ]
-            for kind, word in (
-                ("used", "has a token"),
-                ("later", "later token"),
-                ("never", "in vain"),
-                ("free", "free"),
-            )
-        }
-        for kind, share in service.shares.items():
-            assert bars[kind] / sum(bars.values()) == pytest.approx(share, abs=0.001)
-        assert f"{percent(service.shares['used'])} has a token" in told(root)
-        assert f"{service.running:.1f} at a time" in [text for text, *_ in words(root)]
+# --- batches, kinds and throughput ----------------------------------------------------------------
+
+ASKED = [Request(4, 9), Request(6, 4), Request(3, 12), Request(24, 5, 3), Request(5, 8, 5)]
 
 
-# --- bytes ----------------------------------------------------------------------------------------
+def test_every_request_of_every_step_has_a_box_as_long_as_the_step():
+    served = [batched(ASKED, policy, rows=3, budget=8) for policy in POLICIES]
+    root = inside(parse(timeline_svg(served)))
+    tips = [rect for rect in root.iter(f"{SVG}rect") if len(rect)]
+    parts = [(step, part) for one in served for step in one.steps for part in step.parts]
+    assert len(tips) == len(parts)
+    unit = 480 / max(one.end for one in served)
+    for rect, (step, part) in zip(tips, parts, strict=True):
+        assert float(rect.get("x")) == pytest.approx(step.begin * unit, abs=0.01)
+        assert float(rect.get("width")) == pytest.approx((step.end - step.begin) * unit, abs=0.01)
+        name = "ABCDE"[part.request]
+        assert rect[0].text.startswith(f"{name}: ") and ("prompt" in rect[0].text) == part.prompt
+    dashed = [rect for rect in root.iter(f"{SVG}rect") if rect.get("stroke-dasharray")]
+    assert len(dashed) - 1 == sum(len(step.held) for one in served for step in one.steps) > 0
+    for one in served:
+        assert f"{one.policy}: {len(one.steps)} steps" in told(root)
 
 
-def test_bars_of_bytes_have_one_scale():
-    shapes = {name: SHAPES[name] for name in ("llama2-7b", "llama2-70b", "bloom-176b")}
-    shapes["small"] = ModelShape(3, 40, 10, vocab=9, seq=5, kv_heads=5)
-    root = inside(parse(bytes_svg(shapes)))
-    tips = {
-        r[0].text.split(":")[0]: float(r.get("width")) for r in root.iter(f"{SVG}rect") if len(r)
-    }
-    unit = tips["llama2-7b"] / 512
-    for name, shape in shapes.items():
-        assert tips[name] / unit == pytest.approx(bytes_per_token(shape) / 1024, rel=0.002, abs=0.1)
-    texts = [text for text, *_ in words(root)]
-    assert "320 KiB, 1/8" in texts and "512 KiB" in texts
-    assert "it would be 2.5 MiB if each had its own" in told(root)
-    dashed = [w for *_, w, h in boxes(root, stroke_dasharray="4 3") if h == 22]
-    assert dashed[1] / unit == pytest.approx(2560, rel=0.002)
+def test_kinds_keep_as_many_pairs_as_they_say():
+    root = inside(parse(kinds_svg()))
+    tips = [mark[0].text for mark in root.iter() if len(mark) and mark[0].tag == f"{SVG}title"]
+    assert tips.count("a key") == tips.count("a value") == 8 + 2 + 1
+    assert sum(tip.startswith("query head") for tip in tips) == 4 * 8
+    wide = [w for _, _, w, h in boxes(root) if h == 20]
+    assert sum(wide[-2:]) == pytest.approx(10 * 576 / 128)
+
+
+@pytest.mark.parametrize("kind", ["70b mha", "70b gqa", "70b mla"])
+def test_the_ring_is_where_memory_is_full(kind):
+    server = Server(SERVED[kind], CHIPS["h100"], 4)
+    root = inside(parse(throughput_svg(server, 8192)))
+    room = min(server.room(8192), 1024)
+    assert f"{room} sequences of 8,192 tokens fit." in told(root)
+    ring, point = root.iter(f"{SVG}circle")
+    assert (ring.get("cx"), ring.get("cy")) == (point.get("cx"), point.get("cy"))
+    assert point[0].text == f"{room} sequences fit"
+
+
+def test_no_ring_where_nothing_fits():
+    server = Server(SERVED["70b gqa"], CHIPS["h100"], 1)
+    root = inside(parse(throughput_svg(server, 8192)))
+    assert "No sequence fits." in told(root) and not list(root.iter(f"{SVG}circle"))
+
+
+def test_guesses_of_a_picture_are_the_plans():
+    server = Server(SERVED["llama3-70b"], CHIPS["h100"], 4)
+    text = told(parse(speculation_svg(server, (1024, 32768), 0.8, 4, 0.05)))
+    for context in (1024, 32768):
+        first, last = (speculation(server, b, context, 0.8, 4, 0.05) for b in (1, 1024))
+        assert f"context {context:,}: {first:.1f} for one sequence, {last:.1f} for 1024" in text
 
 
 # --- sliders --------------------------------------------------------------------------------------
 
 
-def test_sliders_of_heads():
-    box = explore_decode.heads(heads=32, groups=8, context=4096, batch=16)
-    shape = ModelShape(32, 4096, 32, 32000, 4096, kv_heads=8)
-    assert f"{bytes_per_token(shape) / 1024:g} KiB for each token" in box
-    assert "Attention does 4 FLOPs per byte and is bound by memory on an H100" in box
-    assert "G = 32" in box and "G = 1<" in box
-    assert "from 74 query tokens on it would be bound by compute" in box
-    many = explore_decode.heads(heads=128, groups=1, queries=4)
-    assert "Attention does 512 FLOPs per byte and is bound by compute" in many
-    assert "from 3 query tokens on" in many
-    assert "There is no picture: there are 8 kv heads for 4 heads" in explore_decode.heads(
-        heads=4, groups=8
-    )
-    assert box.count("<svg") == 1
+def test_sliders_of_throughput():
+    box = explore_decode.throughput()
+    server = Server(SERVED["llama3-70b"], CHIPS["h100"], 4)
+    assert f"320 KiB for a token; {server.room(8192)} sequences fit." in box
+    assert f"takes {server.seconds(16, 8192) * 1e3:.1f} ms or more" in box
+    assert "Attention is bound by memory." in box and box.count("<svg") == 1
+    assert "bound by compute" in explore_decode.throughput(kind="mla", cache=1, chip="a100-80")
+    assert "if they fitted" in explore_decode.throughput(kind="mha", batch=64)
+    assert "must be one of mha, gqa, mqa, mla" in explore_decode.throughput(kind="none")
 
 
-def test_sliders_of_waste():
-    for size in (1, 2, 3, 4, 8, 16, 64):
-        box = explore_decode.waste(block=size, tokens=13)
-        slots = sum(ceil(n / size) for n in (13, 21, 6)) * size
-        assert f"{slots} slots for 40 tokens, {slots - 40} in vain" in box
-        assert f"wastes {mean_waste(size):g} slots" in box
-    assert "There is no picture" in explore_decode.waste(tokens=0)
+def test_sliders_of_guesses():
+    box = explore_decode.guesses(acceptance=80, guesses=4, draft=5)
+    assert f"{expected_tokens(0.8, 4):.2f} tokens in a step, which checks 4 guesses" in box
+    assert "takes as long as 1.20 where" in box
 
 
 def test_sliders_of_forks():
@@ -277,15 +286,3 @@ def test_sliders_of_forks():
     assert "2 blocks were copied" in explore_decode.fork(prompt=6, written=1, samples=3)
     assert "1 block was copied" in explore_decode.fork(prompt=6, written=1, samples=2)
     assert "There is no picture" in explore_decode.fork(samples=0)
-
-
-def test_sliders_of_memories():
-    both = explore_decode.memory(kind="all")
-    for kind in MEMORIES:
-        one = explore_decode.memory(kind=kind)
-        assert one.count("<svg") == 1
-        assert re.search(rf"{kind}: .* of the slots have a token", both)
-    assert "must be all or one of reserved, buddy, exact, paged" in explore_decode.memory(
-        kind="none"
-    )
-    assert "evictions" in explore_decode.memory(kind="paged")

@@ -5,6 +5,7 @@ overlap and adds up in every step."""
 from collections import Counter
 from dataclasses import replace
 from math import ceil
+from random import Random
 from statistics import mean
 
 import pytest
@@ -20,6 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from weft.plan.decode.batching import POLICIES, batched
 from weft.plan.decode.blocks import Blocks, CacheFull, Event
 from weft.plan.decode.cache import (
     bytes_per_token,
@@ -32,6 +34,7 @@ from weft.plan.decode.cache import (
     waste,
 )
 from weft.plan.decode.scheduler import Scheduler
+from weft.plan.decode.server import SERVED, Server, expected_tokens, expert_bytes, speculation
 from weft.plan.decode.serving import MEMORIES, Request, requests, serve
 from weft.plan.decode.sharing import beam_search, parallel
 from weft.plan.hardware import CHIPS
@@ -639,3 +642,152 @@ def test_bad_lengths_and_steps():
     for at in (-1, 3):
         with pytest.raises(ValueError, match=f"step is {at}, must be from 0 to 2"):
             served.cells(at)
+
+
+# --- a server -------------------------------------------------------------------------------------
+
+
+def test_what_the_papers_say_of_latents_and_of_grouped_heads():
+    """Bytes in 16 bits as Zhao et al. 2025 (Insights into DeepSeek-V3, table 1) print them."""
+    assert bytes_per_token(SERVED["deepseek-v3"]) == 70272
+    assert bytes_per_token(SERVED["llama3-405b"]) == 516096
+    assert round(SERVED["deepseek-v3"].params / 1e9) == 671
+    assert round(SERVED["llama3-405b"].params / 1e9) == 406
+    assert round(SERVED["llama3-70b"].params / 1e9, 1) == 70.6
+
+
+@pytest.mark.parametrize("name", ["llama2-7b", "llama3-70b", "70b mha", "70b mqa"])
+@pytest.mark.parametrize(("batch", "context", "T"), [(1, 100, 1), (7, 4096, 1), (300, 512, 4)])
+def test_a_server_reads_what_a_step_reads(name, batch, context, T):
+    """The two counts differ by the queries, outputs and new keys, which `step` has."""
+    server, work = Server(SERVED[name], CHIPS["h100"]), step(SERVED[name], batch, context, T=T)
+    parts = server.matmuls(batch * T), server.attention(batch, context, T)
+    assert sum(part.flops for part in parts) == pytest.approx(work.flops, rel=0.001)
+    shape = server.shape
+    more = shape.layers * batch * T * 2 * (2 * shape.heads + 2 * shape.groups) * shape.key_width
+    assert sum(part.bytes for part in parts) + more == pytest.approx(work.bytes, rel=0.001)
+
+
+def test_attention_over_a_latent_has_its_intensity():
+    server = Server(SERVED["70b mla"], CHIPS["h100"])
+    work = server.attention(3, 1000, T=2)
+    assert work.intensity == pytest.approx(latent_intensity(H=64, K=576, V=512, T=2))
+    assert server.held(1000) == 1000 * 80 * 576 * 2
+
+
+@given(
+    n=st.sampled_from([3, 4, 8]),
+    context=st.integers(100, 50000),
+    limit=st.floats(0.005, 0.2),
+    cache=st.sampled_from([1, 2]),
+    wait=st.sampled_from([0.0, 0.002]),
+)
+def test_a_batch_is_the_largest_that_fits_and_is_fast_enough(n, context, limit, cache, wait):
+    server = Server(SERVED["llama3-70b"], CHIPS["h100"], n, cache, reached=0.8, wait=wait)
+    most = server.batch(context, limit)
+    assert most <= server.room(context)
+    if most:
+        assert server.seconds(most, context) <= limit
+    if most < server.room(context):
+        assert server.seconds(most + 1, context) > limit
+    held = server.room(context) * server.held(context) + server.weights
+    assert server.room(context) == 0 or held <= 0.9 * n * CHIPS["h100"].memory
+
+
+def test_a_server_refuses_experts_and_more_than_all():
+    with pytest.raises(ValueError, match="shape has experts, must have none"):
+        Server(SERVED["deepseek-v3"], CHIPS["h100"])
+    with pytest.raises(ValueError, match=r"reached is 1.5, must be at most 1"):
+        Server(SERVED["llama3-8b"], CHIPS["h100"], reached=1.5)
+
+
+def test_what_a_gpu_reads_of_a_model_with_experts():
+    """All experts and no cache to speak of: all parameters but the embedding."""
+    shape = SERVED["deepseek-v3"]
+    weights, caches = expert_bytes(shape, 256, 1, 1)
+    assert weights == shape.params - shape.vocab * shape.width
+    assert caches == bytes_per_token(shape)
+    less = weights - expert_bytes(shape, 255, 1, 1)[0]
+    assert less == 58 * 3 * 7168 * 2048
+    with pytest.raises(ValueError, match="shape has no experts"):
+        expert_bytes(SERVED["llama3-8b"], 1, 1, 1)
+
+
+# --- guesses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("acceptance", "guesses"), [(0.3, 1), (0.8, 4), (0.95, 9)])
+def test_tokens_of_a_step_are_those_of_throws_of_dice(acceptance, guesses):
+    assert expected_tokens(acceptance, guesses) == pytest.approx(
+        (1 - acceptance ** (guesses + 1)) / (1 - acceptance)
+    )
+    dice, made = Random(0), 0
+    for _ in range(20000):
+        made += 1
+        for _ in range(guesses):
+            if dice.random() >= acceptance:
+                break
+            made += 1
+    assert made / 20000 == pytest.approx(expected_tokens(acceptance, guesses), rel=0.02)
+
+
+def test_guesses_pay_where_reading_is_all():
+    server = Server(SERVED["llama3-70b"], CHIPS["h100"], 4)
+    assert speculation(server, 1, 1024, 0.8, 0, 0.05) == 1
+    few = speculation(server, 1, 1024, 0.8, 4, 0.05)
+    assert few == pytest.approx(expected_tokens(0.8, 4) / 1.2, rel=0.01)
+    gains = [speculation(server, batch, 1024, 0.8, 4, 0.05) for batch in (1, 64, 128, 256, 1024)]
+    assert gains == sorted(gains, reverse=True) and gains[-1] < 1
+    assert speculation(server, 1024, 32768, 0.8, 4, 0.05) > 2
+    assert speculation(server, 1, 1024, 0.0, 4, 0.05) < 1
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+@st.composite
+def queues(draw):
+    request = st.builds(Request, st.integers(1, 30), st.integers(1, 12), st.integers(0, 20))
+    return draw(st.lists(request, min_size=1, max_size=9))
+
+
+@settings(max_examples=150)
+@given(asked=queues(), policy=st.sampled_from(POLICIES), rows=st.integers(1, 4))
+def test_each_request_gets_its_tokens_one_a_step_and_no_row_is_taken_twice(asked, policy, rows):
+    one = batched(asked, policy, rows, budget=max(8, rows), knee=8)
+    before = 0.0
+    for step_ in one.steps:
+        assert step_.begin >= before and step_.parts
+        tokens = sum(part.tokens for part in step_.parts)
+        assert step_.end - step_.begin == pytest.approx(max(1, tokens / 8))
+        taken = [part.row for part in step_.parts] + list(step_.held)
+        assert len(set(taken)) == len(taken) and set(taken) <= set(range(rows))
+        if policy == "chunked":
+            assert tokens <= max(8, rows) and step_.end - step_.begin == 1
+        assert all(asked[part.request].arrival <= step_.begin for part in step_.parts)
+        before = step_.end
+    for i, request in enumerate(asked):
+        parts = [part for s in one.steps for part in s.parts if part.request == i]
+        assert len({part.row for part in parts}) == 1
+        assert sum(part.tokens for part in parts if part.prompt) == request.prompt
+        assert sum(part.makes for part in parts) == len(one.made(i)) == request.output
+        assert all(part.tokens == 1 and part.makes for part in parts if not part.prompt)
+    assert one.rate == pytest.approx(sum(r.output for r in asked) / one.end)
+
+
+def test_policies_trade_the_first_token_for_the_gap():
+    asked = [Request(4, 9), Request(6, 4), Request(3, 12), Request(24, 5, 3), Request(5, 8, 5)]
+    static, continuous, chunked = (batched(asked, p, 3, budget=8) for p in POLICIES)
+    assert static.first > continuous.first and static.end > continuous.end
+    assert continuous.gap == 3.25 and chunked.gap == static.gap == 1
+    assert any(step_.held for step_ in static.steps)
+    assert not any(step_.held for step_ in (*continuous.steps, *chunked.steps))
+
+
+def test_what_batches_refuse():
+    with pytest.raises(ValueError, match="policy is 'best', must be one of static"):
+        batched([Request(1, 1)], "best")
+    with pytest.raises(ValueError, match=r"asked\[0\] is .* must have a prompt"):
+        batched([Request(0, 1)], "static")
+    with pytest.raises(ValueError, match="budget is 2, must be at least rows = 4"):
+        batched([Request(1, 1)], "chunked", rows=4, budget=2)

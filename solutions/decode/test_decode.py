@@ -9,9 +9,9 @@ from weft.grade import expect
 from weft.plan.decode import Blocks, CacheFull, bytes_per_token
 from weft.plan.shape import SHAPES
 
-BYTES, WHO = "Think: how many bytes", "Think: who gets which block"
-FULL, SHARING = "When it is full", "Sharing, and copying when written"
-GATHER, PIECES = "Say: gather, then attend", "Go fast: one reading, many programs"
+BYTES, WHO = "How many bytes a token leaves", "Blocks: room when it is needed"
+FULL, SHARING = "When the cache is full", "Sharing a prefix, and copying when written"
+GATHER, PIECES = "The program: blocks and batches", "One reading, many programs"
 
 
 def needs(*modules):

@@ -42,7 +42,7 @@ def operations(draw):
 @pytest.mark.points(
     0.5,
     after="test_fits_sequences",
-    read="Think: who gets which block",
+    read="Blocks: room when it is needed",
     hint="try a memory without a block, a sequence of one token, and sizes beyond 2^53",
     seconds=30,
 )
@@ -68,7 +68,7 @@ def test_fits_any(answers, memory, tokens, layers, kv_heads, group, head, size, 
 @pytest.mark.points(
     0.5,
     after="test_allot_full",
-    read="Sharing, and copying when written",
+    read="Sharing a prefix, and copying when written",
     hint="try forks of forks, drops of a parent, and blocks of 1",
     seconds=60,
 )
@@ -88,7 +88,7 @@ def test_allot_any(answers, probe, played):
     after=("test_paged_memory", "test_paged_bytes"),
     tier="chip",
     seconds=60,
-    read="Say: gather, then attend",
+    read="The program: blocks and batches",
     hint="try blocks of 1, fewer tokens than a block, and a value width that is not the key's",
 )
 @settings(max_examples=20)
@@ -115,7 +115,7 @@ def test_paged_any(answers, probe, length, block, G, R, K, V, seed):
     after="test_piece_loads",
     tier="chip",
     seconds=60,
-    read="Go fast: one reading, many programs",
+    read="One reading, many programs",
     hint="try a length of 0, and more pieces than the sequence fills",
 )
 @settings(max_examples=10)
@@ -143,7 +143,7 @@ def test_piece_any(answers, probe, length, BLOCK, blocks, more, K, seed):
     after="test_merge_extremes",
     tier="chip",
     seconds=60,
-    read="Go fast: one reading, many programs",
+    read="One reading, many programs",
     hint="try a single piece in room for many, and heads of which every piece has seen nothing",
 )
 @settings(max_examples=15)

@@ -55,6 +55,8 @@ TILE = hopper.Tile(128, 128)
 KERNEL = hopper.kernel("overlapped", TILE, [2])
 STREAM = offload.streamed(4, 1.0, 2.0, 1.0)
 SERVICE = decode.serve([decode.Request(3, 5)], 8, "paged", block=4)
+BATCHED = decode.batched([decode.Request(3, 5)], "static", rows=2)
+SERVER = decode.Server(SHAPES["llama3-8b"], CHIPS["h100"])
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 9}
 GPT2 |= {"n_positions": 8}
 WORK = roofline.Work(8.0, 4.0)
@@ -179,6 +181,13 @@ VALUES = {
     "plan.decode.Service.": {"memory": "paged", "leases": SERVICE.leases, "lives": SERVICE.lives,
                        "moments": SERVICE.moments},
     "plan.decode.serve.": {"memory": "paged"},
+    "plan.decode.Batching.": {"policy": "static", "rows": 2, "steps": BATCHED.steps, "request": 0},
+    "plan.decode.batched.": {"policy": "chunked", "rows": 2, "budget": 4, "knee": 4},
+    "plan.decode.Server.": {"chip": CHIPS["h100"], "cache": 2, "reached": 0.8, "usable": 0.9,
+                      "wait": 0.001, "rows": 3, "limit": 0.05, "n": 2},
+    "plan.decode.speculation.": {"server": SERVER, "acceptance": 0.8, "guesses": 4, "draft": 0.05},
+    "plan.decode.expected_tokens.": {"acceptance": 0.8, "guesses": 4},
+    "plan.decode.expert_bytes.": {"shape": decode.SERVED["deepseek-v3"], "experts": 2},
     "plan.decode.Blocks.add.": {"sequence": "b"},
     "plan.decode.Blocks.holders.": {"block": 1},
     "plan.experts.": {"experts": 4, "e": 2, "k": 2, "factor": 1.25, "x": tensor((5, 3)),
@@ -301,7 +310,9 @@ INSTANCES = {  # of the classes that have methods
     "plan.collectives.BoxCluster": collectives.BoxCluster(collectives.BOXES["dgx-h100"], 2),
     "plan.decode.Blocks": lambda: pool(),
     "plan.decode.Scheduler": lambda: scheduler(),
+    "plan.decode.Server": SERVER,
     "plan.decode.Service": SERVICE,
+    "plan.decode.Batching": BATCHED,
     "plan.experts.SwitchModel": experts.SWITCHES["Switch-Base"],
     "plan.hardware.Chip": CHIPS["h100"],
     "plan.hopper.Kernel": KERNEL,

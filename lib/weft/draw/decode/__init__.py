@@ -1,12 +1,16 @@
-"""Pictures of a KV cache: its blocks, its bytes, and who is served from it."""
+"""Pictures of a KV cache: its blocks, its kinds, who is served from it, and how fast."""
 
 from weft.draw.decode.blocks import memory_svg
-from weft.draw.decode.bytes import bytes_svg
-from weft.draw.decode.serving import leases_svg, shares_svg
+from weft.draw.decode.kinds import kinds_svg
+from weft.draw.decode.serving import leases_svg
+from weft.draw.decode.throughput import speculation_svg, throughput_svg
+from weft.draw.decode.timeline import timeline_svg
 
 __all__ = [
-    "bytes_svg",
+    "kinds_svg",
     "leases_svg",
     "memory_svg",
-    "shares_svg",
+    "speculation_svg",
+    "throughput_svg",
+    "timeline_svg",
 ]

@@ -1,30 +1,17 @@
-"""Ways to allot a cache, side by side: who has which slots when, and what they are good for."""
+"""Ways to allot a cache, side by side: who has which slots when."""
 
 from collections.abc import Sequence
 
 from weft.draw import figure as svg
 from weft.draw.decode.blocks import HUES
-from weft.draw.figure import Colour, Figure, Scale, measure, number
+from weft.draw.figure import Figure, Scale, measure, number
 from weft.plan.decode import Lease, Life, Service
-from weft.plan.units import amount, percent
+from weft.plan.units import amount
 
 WIDE = 480
 HIGH, HEAD, AXIS = 136, 28, 36  # of one memory over time, the line above it, the axis below all
-BAR, STEP = 22, 34
 PALE = 0.72  # the share of white in slots that are leased and empty
 SMALLEST = 13  # leases narrower or lower than this carry no name
-WORDS = {
-    "used": "has a token",
-    "later": "kept for a later token",
-    "never": "kept in vain",
-    "free": "free",
-}
-KINDS: dict[str, dict] = {
-    "used": Colour("weft-slots-used", "#77AADD").paint(),
-    "later": Colour("weft-slots-later", "#EEDD88").paint(),
-    "never": Colour("weft-slots-never", "#EE8866").paint(),
-    "free": {"fill_opacity": 0.08},
-}
 OUTLINE = {"stroke": svg.INK, "stroke_opacity": 0.4, "stroke_width": 0.5}
 
 
@@ -116,48 +103,4 @@ def _describe(services: Sequence[Service]) -> str:
             f"{service.memory}: up to {max(moment.running for moment in service.moments)} "
             f"sequences run at a time, and all is served after {service.steps} steps."
         )
-    return " ".join(told)
-
-
-# --- shares ---------------------------------------------------------------------------------------
-
-
-def shares_svg(services: Sequence[Service]) -> str:
-    """A bar for each memory: what its slots are good for while somebody waits for room."""
-    left = 12 + max(measure(service.memory) for service in services)
-    right = WIDE - 12 - measure("000.0 at a time")
-    x = Scale(0, 1, left, right)
-    figure = Figure.small(
-        WIDE,
-        58 + STEP * len(services) + 20,
-        f"What the slots of a cache are good for, allotted in {len(services)} ways",
-        _shares(services),
-    )
-    keys = [(WORDS[kind], KINDS[kind] | OUTLINE) for kind in WORDS]
-    svg.legend(figure, keys[:2])
-    svg.legend(figure, keys[2:], 36)
-    for i, service in enumerate(services):
-        y, start = 54 + STEP * i, 0.0
-        figure.words(0, y + 15, service.memory)
-        for kind, share in service.shares.items():
-            wide = x(start + share) - x(start)
-            tip = f"{service.memory}: {percent(share)} {WORDS[kind]}"
-            box = {"x": x(start), "y": y, "width": wide, "height": BAR}
-            figure.mark("rect", **box, **KINDS[kind], **OUTLINE, tip=tip)
-            if kind == "used" and wide > measure(percent(share)) + 6:
-                figure.words(x(start) + 4, y + 15, percent(share), fill=svg.INK)
-            start += share
-        figure.words(x.stop + 8, y + 15, f"{service.running:.1f} at a time")
-    y = 54 + STEP * len(services)
-    with figure.group(font_size=11, text_anchor="middle"):
-        for share in (0, 0.5, 1):
-            figure.words(x(share), y + 8, f"{share:.0%}".replace("%", " %"))
-    return str(figure)
-
-
-def _shares(services: Sequence[Service]) -> str:
-    told = ["A bar of the slots for each way to allot the memory."]
-    for service in services:
-        parts = ", ".join(f"{percent(service.shares[kind])} {WORDS[kind]}" for kind in WORDS)
-        told.append(f"{service.memory}: {parts}; {service.running:.1f} sequences run at a time.")
     return " ".join(told)
