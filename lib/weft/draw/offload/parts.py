@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from weft.draw import figure as svg
 from weft.draw.figure import OUTLINE, Figure, measure
 from weft.draw.offload.places import LOOKS
+from weft.plan.arguments import chosen
 from weft.plan.hardware import CHIPS
 from weft.plan.offload import HOSTS, LEVELS, MACHINES, STATES, STRATEGIES, carried
 from weft.plan.precision import RECIPES
@@ -13,6 +14,7 @@ from weft.plan.units import quantity
 WIDE, LEFT, ROW, HIGH, TOP, FONT = 480, 70, 74, 28, 66, 11
 TITLES = {
     "device": "GPU alone",
+    "zero3": "ZeRO-3",
     "offload": "ZeRO-Offload",
     "infinity-host": "Infinity, host",
     "infinity-disk": "Infinity, NVMe",
@@ -31,7 +33,7 @@ def parts_svg(
     """A column for each strategy, a row for each level; a box is as wide as its bytes.
 
     Between rows are the bytes of a parameter that go down and come up in a step. On the left are
-    the rates that a machine has for each of its devices: of memories, and in one direction of links.
+    a machine's rates for each of its devices: of memories, and of links in one direction.
     """
     if not 1 <= len(strategies) <= 4:
         raise ValueError(f"strategies has {len(strategies)} entries, must have 1 to 4")
@@ -39,7 +41,8 @@ def parts_svg(
     moved = {name: carried(name, recipe, passes, microbatches) for name in strategies}
     column = (WIDE - LEFT) / len(strategies)
     scale = (column - 16) / sum(size.values())
-    node, host = MACHINES[machine], HOSTS[machine]
+    node = MACHINES[chosen("machine", machine, MACHINES)]
+    host = HOSTS[machine]
     memories = {"device": CHIPS[chip].bandwidth, "host": host.memory / host.devices}
     figure = Figure.small(
         WIDE, TOP + 2 * ROW + HIGH + 14, "Bytes of a parameter on each level, and between levels",
