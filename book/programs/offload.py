@@ -18,14 +18,14 @@ device = torch.device("cuda" if gpu else "cpu")
 
 
 class CopyStream:
-    """Copies beside the computing, one after the other: a CUDA stream, or a thread."""
+    """Copies beside the computing, in order: a CUDA stream, or a thread."""
 
     def __init__(self):
         self.bytes = 0
         self.stream = torch.cuda.Stream() if gpu else ThreadPoolExecutor(1)
 
     def copy(self, target, source):
-        """Start a copy when all that was launched so far is done; returns its end."""
+        """Start a copy when all launched so far is done; returns its end."""
         self.bytes += source.nbytes
         if gpu:
             self.stream.wait_stream(torch.cuda.current_stream())
@@ -38,7 +38,7 @@ class CopyStream:
 
 
 class Master:
-    """The optimizer's side of a model: fp32 weights, gradients and moments of each layer."""
+    """The optimizer's side: fp32 weights, gradients and moments of each layer."""
 
     def __init__(self, start, where):
         self.flats = [flat.to(where, copy=True) for flat in start]
@@ -47,25 +47,25 @@ class Master:
         self.adam = torch.optim.Adam(self.flats, lr=0.01, fused=True)
 
     def update(self):
-        """One step; the norm needs all gradients, so nothing can begin before the last."""
+        """One step. The norm needs all gradients, so it waits for the last."""
         torch.nn.utils.clip_grad_norm_(self.flats, 1.0)
         self.adam.step()
         self.adam.zero_grad(set_to_none=False)
 
 
 class Offloaded:
-    """All states of a model in host memory, and room for two layers on the device."""
+    """All states in host memory, and room for two layers on the device."""
 
     def __init__(self, start):
         self.master = Master(start, "cpu")
         half = {"dtype": torch.bfloat16, "pin_memory": gpu}
         self.weights = [torch.empty(SIZE, **half).copy_(flat) for flat in start]
         self.landing = [torch.empty(SIZE, **half) for _ in range(2)]
-        self.slots = [torch.empty(SIZE, dtype=torch.bfloat16, device=device) for _ in range(2)]
+        self.slots = [flat.to(device, copy=True) for flat in self.weights[:2]]
         self.up, self.down, self.pending = CopyStream(), CopyStream(), None
 
     def fetched(self, order):
-        """Each layer's weights in a slot; meanwhile the next ones are on their way."""
+        """Each layer's weights in a slot, while the next are on their way."""
         coming = self.up.copy(self.slots[0], self.weights[order[0]])
         for turn, i in enumerate(order):
             coming.wait()  # the device does; a CPU with a GPU goes on
@@ -75,7 +75,7 @@ class Offloaded:
             yield i, self.slots[turn % 2]
 
     def send(self, i, gradient):
-        """Start a gradient on its way to the host, and add up the one before it."""
+        """Start a gradient on its way down, and add up the one before it."""
         self.landing.reverse()
         end = self.down.copy(self.landing[0], gradient)
         self.receive()
@@ -123,7 +123,8 @@ def offloaded_step(model):
         dy, _ = backward(error, x, target)
         for i, flat in model.fetched(range(LAYERS)[::-1]):
             dy, gradient = backward(layer, inputs[-1], flat, dy=dy)
-            held = [*model.slots, *inputs, dy, gradient, *(model.pending or ())[1:2]]
+            held = [*model.slots, *inputs, dy, gradient]
+            held += (model.pending or ())[1:2]  # the gradient before
             peak = max(peak, sum(tensor.nbytes for tensor in held))
             model.send(i, gradient)
             inputs.pop()
@@ -133,13 +134,15 @@ def offloaded_step(model):
 
 def plain_step(master):
     """The loss of the same step by autograd, with everything on the device."""
-    loss, flats = 0.0, [flat.bfloat16().requires_grad_() for flat in master.flats]
+    loss = 0.0
+    flats = [flat.bfloat16().requires_grad_() for flat in master.flats]
     for x, target in microbatches:
         for flat in flats:
             x = layer(x, flat)
         part = error(x, target)
         loss += part.item()
-        for flat, gradient in zip(master.flats, torch.autograd.grad(part, flats), strict=True):
+        gradients = torch.autograd.grad(part, flats)
+        for flat, gradient in zip(master.flats, gradients, strict=True):
             flat.grad += gradient
     master.update()
     return loss
@@ -161,6 +164,7 @@ assert peak <= BUDGET and (apart == 0 or gpu)
 
 params = LAYERS * SIZE
 up, down = model.up.bytes / params, model.down.bytes / params
-print(f"plain:     loss {expected:.3f}, {18 * params / 1e6:.2f} MB of states on the device")
-print(f"offloaded: loss {loss:.3f}, {peak / 1e6:.2f} MB at most; weights {apart:g} apart")
-print(f"moved, bytes a parameter: {up:.0f} of weights up, {down:.0f} of gradients down")
+states, peak = 18 * params / 1e6, peak / 1e6
+print(f"plain:     loss {expected:.3f}, {states:.2f} MB of states on the device")
+print(f"offloaded: loss {loss:.3f}, {peak:.2f} MB at most, weights {apart:g} apart")
+print(f"moved, bytes a parameter: {up:.0f} up (weights), {down:.0f} down (gradients)")
