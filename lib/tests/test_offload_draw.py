@@ -21,7 +21,7 @@ from weft.plan.offload.stream import streamed
 from weft.plan.offload.update import LANES, WAYS, OffloadedStep, step_period, step_spans
 from weft.plan.units import percent, quantity
 
-SHOWN = {name: HOSTS[name] for name in ("desktop", "DGX H100", "GH200")}
+SHOWN = {name: HOSTS[name] for name in explore.SHOWN}
 
 
 def place(mark):

@@ -65,6 +65,7 @@ HOSTS = MappingProxyType(
                 "GH200", 1, 500e9, 450e9,
                 "Lian et al. 2026: 500 GB/s of LPDDR5X; NVLink-C2C, 900 GB/s in both directions",
             ),
+            Host("GB200", 2, 500e9, 450e9, "as GH200, with one Grace for two GPUs"),
         )
     }
 )  # fmt: skip
