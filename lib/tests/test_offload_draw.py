@@ -275,9 +275,9 @@ def test_computing_says_what_the_plan_says():
 def test_living_says_what_fits():
     for machine, strategy in product(MACHINES, STRATEGIES):
         picture(explore.living(machine=machine, strategy=strategy, params=40, nodes=2))
-    assert summary(explore.living(params=1000)).startswith("It fits.")
+    assert summary(explore.living(params=1000)).startswith("The states fit.")
     text = summary(explore.living(machine="DGX H100", strategy="offload", params=200))
-    assert text.startswith("It does not fit into the devices and the host memory.")
+    assert text.startswith("The states do not fit devices and host memory.")
     assert "16 billion" in summary(explore.living(strategy="offload"))
 
 

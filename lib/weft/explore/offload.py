@@ -102,10 +102,10 @@ def living(
     full = [levels.NAMES[k] for k in LEVELS if held[k].total > node.room(k)]
     most = largest(strategy, node, nodes) / 1e9
     with_copy = largest(strategy, node, nodes, INFINITY) / 1e9
-    fits = "It fits" if not full else f"It does not fit into the {' and the '.join(full)}"
+    fits = "The states fit" if not full else f"The states do not fit {' and '.join(full)}"
+    copied = f", or {amount(with_copy)} with a second copy of gradients in fp32, as ZeRO-Infinity counts"
     summary = (
-        f"{fits}. The largest model whose states fit has {amount(most)} billion parameters, or "
-        f"{amount(with_copy)} billion with a second copy of the gradients in fp32, as "
-        "ZeRO-Infinity counts. Activations and buffers are not in it."
+        f"{fits}. The largest model whose states fit has {amount(most)} billion parameters"
+        f"{copied if with_copy < most else ''}. Activations and buffers are not in it."
     )
     return levels.levels_svg(params * 1e9, strategy, node, nodes), summary
