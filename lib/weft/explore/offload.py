@@ -103,7 +103,7 @@ def living(
     most = largest(strategy, node, nodes) / 1e9
     with_copy = largest(strategy, node, nodes, INFINITY) / 1e9
     fits = "The states fit" if not full else f"The states do not fit {' and '.join(full)}"
-    copied = f", or {amount(with_copy)} with a second copy of gradients in fp32, as ZeRO-Infinity counts"
+    copied = f", or {amount(with_copy)} as ZeRO-Infinity counts, with gradients in fp32 as well"
     summary = (
         f"{fits}. The largest model whose states fit has {amount(most)} billion parameters"
         f"{copied if with_copy < most else ''}. Activations and buffers are not in it."
