@@ -6,22 +6,22 @@ from itertools import pairwise, product
 import pytest
 from pictures import SVG, apart, axis, inside, parse, tips, told, words
 
+from weft.draw.offload.computing import GOAL, LEAST, MOST, computing_svg, thousands
+from weft.draw.offload.parts import ROWS as PLACES
+from weft.draw.offload.parts import TITLES, parts_svg
 from weft.draw.offload.places import LOOKS as STATE_LOOKS
 from weft.draw.offload.places import NAMES, REACH, TOO_MUCH, levels_svg
-from weft.draw.offload.rates import MOST, needed_svg, rates_svg
 from weft.draw.offload.stream import LOOKS, stream_svg
 from weft.draw.offload.update import LOOKS as OPERATION_LOOKS
 from weft.draw.offload.update import updates_svg
 from weft.explore import offload as explore
-from weft.plan.memory.zero_infinity import MODELS, bandwidth_for, infinity
-from weft.plan.offload.places import LEVELS, MACHINES, STRATEGIES, placed
-from weft.plan.offload.rates import FLOWS, V100_REACHES, batch_for, share_left
+from weft.plan.offload.host import DELAYS, HOSTS, computing_share, tokens_for
+from weft.plan.offload.places import LEVELS, MACHINES, STRATEGIES, carried, placed
 from weft.plan.offload.stream import streamed
 from weft.plan.offload.update import LANES, WAYS, OffloadedStep, step_period, step_spans
 from weft.plan.units import percent, quantity
 
-SHAPE = MODELS["1.01T"]
-LINKS = {"fast": 64e9, "slow": 3e9}
+SHOWN = {name: HOSTS[name] for name in explore.SHOWN}
 
 
 def place(mark):
@@ -127,67 +127,69 @@ def test_the_slider_of_the_updates():
         inside(parse(explore.updates(microbatches=m, adam=adam, link=link)))
 
 
-# --- rates ----------------------------------------------------------------------------------------
+# --- the cost of an update -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("flow", "devices"), list(product(FLOWS, (1, 512))))
-def test_the_dots_are_at_the_plans_efficiency(flow, devices):
-    for batch in (1, 7, MOST):
-        root = inside(parse(rates_svg(SHAPE, flow, LINKS, V100_REACHES, batch, devices)))
-        shared = 1 if flow == "activations" else devices
-        for (mark, tip), (name, rate) in zip(tips(root), LINKS.items(), strict=True):
-            share = share_left(SHAPE, batch, flow, rate * shared, V100_REACHES)
-            assert tip == f"{name}, {batch} sequences: {percent(share)}"
+@pytest.mark.parametrize("way", DELAYS)
+def test_the_dots_are_at_the_plans_shares(way):
+    for tokens in (LEAST, 2**16, MOST):
+        root = inside(parse(computing_svg(SHOWN, 4e14, tokens, way)))
+        for (mark, tip), (name, host) in zip(tips(root), SHOWN.items(), strict=True):
+            share = computing_share(tokens, host, 4e14, way)
+            assert tip == f"{name}, {thousands(tokens)}: {percent(share)}"
             assert axis(root, "y")(float(mark.get("cy"))) == pytest.approx(share, abs=1e-4)
-            assert axis(root, "x", log=True)(float(mark.get("cx"))) == pytest.approx(
-                batch, rel=1e-3
-            )
             assert f"{name} {percent(share)}" in told(root)
-
-
-def test_what_comes_over_the_network_is_not_shared():
-    net = {"net": 50e9}
-    root = inside(parse(rates_svg(SHAPE, "weights", LINKS, V100_REACHES, 3, 64, net)))
-    right = share_left(SHAPE, 3, "weights", 50e9, V100_REACHES)
-    assert tips(root)[-1][1] == f"net, 3 sequences: {percent(right)}"
-    assert "net, 50 GB/s" in words(root)
+            need = thousands(tokens_for(GOAL, host, 4e14, way))
+            assert f"from {need} tokens" in told(root)
 
 
 def test_curves_pass_through_their_dots():
-    root = parse(rates_svg(SHAPE, "optimizer", LINKS, V100_REACHES, 32))
+    root = parse(computing_svg(SHOWN, 4e14, 2**14))
     paths = [p.get("d") for p in root.iter(f"{SVG}path") if p.get("fill") == "none"]
-    assert len(paths) == 2
+    assert len(paths) == len(SHOWN)
     for path, (mark, _) in zip(paths, tips(root), strict=True):
         points = [tuple(map(float, pair.split())) for pair in path[1:].split("L")]
-        assert len(points) == 61
-        near = min(points, key=lambda point: abs(point[0] - float(mark.get("cx"))))
-        assert near == pytest.approx((float(mark.get("cx")), float(mark.get("cy"))), abs=0.05)
+        left, right = (
+            max(p for p in points if p[0] <= float(mark.get("cx"))),
+            min(p for p in points if p[0] >= float(mark.get("cx"))),
+        )
+        assert left[1] + 0.05 >= float(mark.get("cy")) >= right[1] - 0.05
         assert all(one[1] >= two[1] for one, two in pairwise(points))
-
-
-@pytest.mark.parametrize("devices", [1, 512])
-def test_what_is_needed_for_ninety_percent(devices):
-    root = inside(parse(needed_svg(SHAPE, LINKS, V100_REACHES, 2, devices)))
-    one = infinity(SHAPE, 2).intensities
-    for flow in FLOWS:
-        shared = devices if flow == "optimizer" else 1
-        rate = bandwidth_for(one[flow], 0.9, V100_REACHES) / shared
-        assert f"{flow} {quantity(rate, 'B/s')}" in told(root)
-    assert set(FLOWS) | set(LINKS) <= set(words(apart(root)))
 
 
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: rates_svg(SHAPE, "logits", LINKS, 1e12), "flow is 'logits'"),
-        (lambda: rates_svg(SHAPE, "weights", LINKS, 1e12, 0), "batch is 0"),
-        (lambda: rates_svg(SHAPE, "weights", LINKS, 1e12, MOST + 1), "batch is 1025"),
-        (lambda: rates_svg(SHAPE, "weights", {}, 1e12), "links has 0 entries"),
+        (lambda: computing_svg(SHOWN, 0), "flops is 0"),
+        (lambda: computing_svg(SHOWN, 1e14, 5), "tokens is 5"),
+        (lambda: computing_svg(SHOWN, 1e14, way="tea"), "way is 'tea'"),
+        (lambda: computing_svg({}, 1e14), "hosts has 0 entries"),
+        (lambda: parts_svg(()), "strategies has 0 entries"),
+        (lambda: parts_svg(("cloud",)), "strategy is 'cloud'"),
+        (lambda: parts_svg(machine="shoe"), "machine is 'shoe'"),
     ],
 )
-def test_rates_without_a_picture(call, text):
+def test_costs_and_parts_without_a_picture(call, text):
     with pytest.raises(ValueError, match=text):
         call()
+
+
+def test_parts_are_the_bytes_of_a_parameter():
+    root = inside(parse(parts_svg(tuple(STRATEGIES)[1:], microbatches=2)))
+    for name in tuple(STRATEGIES)[1:]:
+        how, moved = STRATEGIES[name], carried(name, microbatches=2)
+        for state in ("weights", "gradients", "optimizer"):
+            size = {"weights": 2, "gradients": 2, "optimizer": 12}[state]
+            where = PLACES[getattr(how, state)]
+            (mark,) = (
+                m
+                for m, tip in tips(root)
+                if tip == f"{TITLES[name]}: {state}, {size} bytes, {where}"
+            )
+            assert mark.get("fill") == STATE_LOOKS[state]["fill"]
+        down, up = moved["host"]
+        assert f"{down} down and {up} up between GPU and host" in told(root)
+    assert {"64 GB/s", "3.35 TB/s", "76.8 GB/s"} <= set(words(root))
 
 
 # --- places ---------------------------------------------------------------------------------------
@@ -261,24 +263,21 @@ def test_streaming_says_what_the_plan_says():
     assert "nothing overlaps" in summary(explore.streaming(buffers=1))
 
 
-def test_bandwidth_says_what_the_plan_says():
-    for flow, devices, batch in product(FLOWS, (1, 8, 512), (1, 6)):
-        html = explore.bandwidth(flow=flow, devices=devices, batch=batch)
+def test_computing_says_what_the_plan_says():
+    for chip, way, tokens in product(explore.REACHES, DELAYS, (4096, 2**20)):
+        html = explore.computing(chip=chip, way=way, tokens=tokens)
         picture(html)
-        text = summary(html)
-        assert ("network" in text) == (flow == "weights" and devices == 512)
-        assert text.startswith("1 sequence for" if batch == 1 else "6 sequences for")
-    box = MACHINES["DGX-2"]
-    need = batch_for(SHAPE, "optimizer", 0.9, box.disk_rate / box.devices, V100_REACHES)
-    assert f"a batch of {need:,}." in summary(explore.bandwidth())
+        for name in explore.SHOWN:
+            need = tokens_for(GOAL, HOSTS[name], explore.REACHES[chip], way)
+            assert f"{thousands(need)} on {name}" in summary(html)
 
 
 def test_living_says_what_fits():
     for machine, strategy in product(MACHINES, STRATEGIES):
         picture(explore.living(machine=machine, strategy=strategy, params=40, nodes=2))
-    assert summary(explore.living(params=1000)).startswith("It fits.")
+    assert summary(explore.living(params=1000)).startswith("The states fit.")
     text = summary(explore.living(machine="DGX H100", strategy="offload", params=200))
-    assert text.startswith("It does not fit into the devices and the host memory.")
+    assert text.startswith("The states do not fit devices and host memory.")
     assert "16 billion" in summary(explore.living(strategy="offload"))
 
 
@@ -288,10 +287,10 @@ def test_living_says_what_fits():
         (lambda: explore.streaming(pieces=0), "pieces is 0"),
         (lambda: explore.streaming(lanes=3), "lanes is 3"),
         (lambda: explore.streaming(compute=0), "compute is 0"),
-        (lambda: explore.bandwidth(flow="tea"), "flow is"),
-        (lambda: explore.bandwidth(chip="abacus"), "chip is"),
-        (lambda: explore.bandwidth(devices=8192), "devices is 8192"),
-        (lambda: explore.bandwidth(batch=0), "batch is 0"),
+        (lambda: explore.computing(chip="abacus"), "chip is"),
+        (lambda: explore.computing(way="tea"), "way is"),
+        (lambda: explore.computing(tokens=0), "tokens is 0"),
+        (lambda: explore.computing(tokens=8), "tokens is 8"),
         (lambda: explore.living(machine="shoe"), "machine is"),
         (lambda: explore.living(strategy="cloud"), "strategy is"),
         (lambda: explore.living(params=0), "params is 0"),

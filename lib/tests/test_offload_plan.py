@@ -11,6 +11,15 @@ from weft.plan.memory.config import of_deepspeed, places
 from weft.plan.memory.states import model_states
 from weft.plan.memory.zero_infinity import MODELS, infinity
 from weft.plan.offload import stream as offload
+from weft.plan.offload.host import (
+    DELAYS,
+    HOSTS,
+    Host,
+    adam_time,
+    computing_share,
+    tokens_for,
+    update_time,
+)
 from weft.plan.offload.places import (
     INFINITY,
     LEVELS,
@@ -21,7 +30,7 @@ from weft.plan.offload.places import (
     largest,
     placed,
 )
-from weft.plan.offload.rates import V100_REACHES, batch_for, share_left, trillion
+from weft.plan.offload.rates import V100_REACHES, share_left, trillion
 from weft.plan.offload.stream import period, ramp, step_time, streamed
 from weft.plan.offload.tiles import tile_bytes, tiles_for
 from weft.plan.offload.update import LANES, WAYS, OffloadedStep, step_period, step_spans
@@ -263,16 +272,6 @@ def test_the_papers_statements_about_bandwidth():
     assert share_left(MODELS["0.10T"], 7, "activations", 2e9, V100_REACHES) > 0.5
 
 
-@pytest.mark.parametrize("flow", ["weights", "optimizer"])
-def test_the_batch_is_the_least_one(flow):
-    shape = MODELS["0.50T"]
-    for share, bandwidth in product((0.3, 0.9), (1e9, 70e9)):
-        batch = batch_for(shape, flow, share, bandwidth, V100_REACHES)
-        assert share_left(shape, batch, flow, bandwidth, V100_REACHES) >= share * (1 - 1e-9)
-        if batch > 1:
-            assert share_left(shape, batch - 1, flow, bandwidth, V100_REACHES) < share
-
-
 def test_a_trillion_on_512():
     needs = trillion(512, 2)
     assert needs.states / 2**40 == pytest.approx(18.31, abs=0.01)
@@ -287,15 +286,63 @@ def test_a_trillion_on_512():
     ("call", "words"),
     [
         (lambda: share_left(MODELS["1.01T"], 1, "logits", 1, 1), "flow is 'logits'"),
-        (lambda: batch_for(MODELS["1.01T"], "activations", 0.5, 1, 1), "flow is 'activations'"),
-        (lambda: batch_for(MODELS["1.01T"], "weights", 1, 1, 1), "share is 1"),
-        (lambda: batch_for(MODELS["1.01T"], "weights", 0.5, 0, 1), "bandwidth is 0"),
+        (lambda: share_left(MODELS["1.01T"], 1, "weights", 0, 1), "bandwidth is 0"),
         (lambda: trillion(model="2T"), "model is '2T'"),
         (lambda: trillion(devices=0), "devices is 0"),
         (lambda: trillion(peak=float("inf")), "peak is inf"),
     ],
 )
 def test_rates_that_are_none(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+# --- the host -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("way", DELAYS)
+def test_so_many_tokens_leave_the_share(name, way):
+    host = HOSTS[name]
+    for share, flops in product((0.3, 0.8, 0.95), (4e13, 4e14)):
+        tokens = tokens_for(share, host, flops, way)
+        assert computing_share(tokens, host, flops, way) == pytest.approx(share)
+    assert computing_share(1e12, host, 1e14, "delayed") == 1
+
+
+def test_the_cost_of_an_update_is_that_of_the_simulated_step():
+    """A step with all in one layer and one microbatch: C and U, and the GPU's share of both."""
+    host, flops, params, tokens = HOSTS["GH200"], 4e14, 13e9, 8192
+    compute = 8 * params * tokens / flops
+    adam, up = adam_time(params, host), 2 * params / host.link
+    assert update_time(params, host) == pytest.approx(adam + up)
+    step = OffloadedStep(1, 1, compute / 4, 3 * compute / 4, down=0, adam=adam, up=up)
+    share = computing_share(tokens, host, flops)
+    assert step.compute / step_period("after", step) == pytest.approx(share)
+
+
+def test_the_published_update_is_about_the_plans():
+    """Ren et al. 2021: 2.57 s for ten billion parameters on a DGX-2."""
+    assert adam_time(10e9, HOSTS["DGX-2"]) == pytest.approx(2.57, rel=0.1)
+    assert adam_time(10e9, HOSTS["DGX-2"], 1.0) < 2.57
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Host("none", 0, 1e9, 1e9), "devices is 0"),
+        (lambda: Host("slow", 1, 0, 1e9), "memory is 0"),
+        (lambda: adam_time(0, HOSTS["desktop"]), "params is 0"),
+        (lambda: adam_time(1e9, "desktop"), "host is 'desktop'"),
+        (lambda: update_time(1e9, HOSTS["desktop"], 0), "reached is 0"),
+        (lambda: computing_share(0, HOSTS["desktop"], 1e14), "tokens is 0"),
+        (lambda: computing_share(8, HOSTS["desktop"], 1e14, "tea"), "way is 'tea'"),
+        (lambda: tokens_for(1, HOSTS["desktop"], 1e14), "share is 1"),
+        (lambda: tokens_for(1.5, HOSTS["desktop"], 1e14, "delayed"), "share is 1.5"),
+        (lambda: tokens_for(0.5, HOSTS["desktop"], 1e14, "tea"), "way is 'tea'"),
+    ],
+)
+def test_hosts_that_are_none(call, words):
     with pytest.raises(ValueError, match=words):
         call()
 

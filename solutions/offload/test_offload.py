@@ -9,8 +9,8 @@ from weft.grade import WrongAnswer, at_most, between, expect
 from weft.plan.memory import MODELS, bandwidth_for, infinity
 from weft.plan.offload import Node, placed, streamed
 
-WHERE, RATE = "Where the bytes live", "How fast is fast enough"
-STREAM, ACT, TILES = "Think: a stream and its buffers", "Act: Adam from the disk", "Tiles"
+WHERE, RATE = "Where the bytes live", "Weights ahead of their layer"
+STREAM = ACT = TILES = "NVMe: a stream through few buffers"
 LEVELS = "device", "host", "disk"
 
 

@@ -39,7 +39,7 @@ def test_places_any(answers, params, strategy, d):
 @pytest.mark.points(
     0.5,
     after="test_bandwidth_share",
-    read="How fast is fast enough",
+    read="Weights ahead of their layer",
     hint="twice the tokens need half the bandwidth",
     seconds=30,
 )
@@ -61,7 +61,7 @@ def test_bandwidth_any(answers, batch, seq, share, peak):
 @pytest.mark.points(
     1,
     after="test_schedule_overlap",
-    read="Think: a stream and its buffers",
+    read="NVMe: a stream through few buffers",
     hint="try more buffers than pieces, and a single one",
     seconds=30,
 )
@@ -85,7 +85,7 @@ def test_schedule_any(answers, probe, pieces, buffers, times):
     1,
     after=("test_stream_adam_bytes", "test_stream_adam_ahead"),
     tier="processes",
-    read="Act: Adam from the disk",
+    read="NVMe: a stream through few buffers",
     hint="try a later step, a single piece, and pieces of one number",
     seconds=60,
 )
@@ -110,7 +110,7 @@ def test_stream_adam_any(answers, probe, cut, first, steps, seed):
     1,
     after=("test_tiled_backward_once", "test_tiled_backward_memory"),
     tier="processes",
-    read="Tiles",
+    read="NVMe: a stream through few buffers",
     hint="try outputs that do not divide, and a tile of one output",
     seconds=60,
 )

@@ -1,30 +1,31 @@
-"""The sliders of the offload chapter: a stream, the host's update, bandwidths, where bytes live."""
+"""The sliders of the offload chapter: a stream, the host's update and its cost, places."""
 
+from weft.draw.offload import computing_svg, updates_svg
 from weft.draw.offload import places as levels
-from weft.draw.offload import rates as rates
 from weft.draw.offload import stream as draw
-from weft.draw.offload import updates_svg
+from weft.draw.offload.computing import thousands
 from weft.explore.box import chosen, explored
 from weft.plan.arguments import sizes
 from weft.plan.hardware import CHIPS, LINKS
-from weft.plan.memory import MODELS
 from weft.plan.offload import (
+    HOSTS,
     INFINITY,
     LEVELS,
     MACHINES,
-    V100_REACHES,
     WAYS,
     OffloadedStep,
-    batch_for,
     largest,
     placed,
-    share_left,
     step_period,
     streamed,
+    tokens_for,
 )
 from weft.plan.units import amount, percent
 
-PEAKS = {"v100": V100_REACHES} | {name: 0.5 * CHIPS[name].rate("bf16") for name in ("h100",)}
+REACHED = 0.4  # of the peak, without waiting
+REACHES = {"v100": REACHED * CHIPS["v100"].rate("fp16")}  # FLOP/s
+REACHES |= {name: REACHED * CHIPS[name].rate("bf16") for name in ("a100-80", "h100", "b200")}
+SHOWN = ("desktop", "DGX H100", "GH200")
 DRIVE = LINKS["pcie4"].bandwidth / 4  # 4 lanes of 16
 
 
@@ -76,41 +77,18 @@ def updates(microbatches: int = 2, adam: int = 3, link: int = 1) -> tuple[str, s
 
 
 @explored
-def bandwidth(
-    flow: str = "optimizer", chip: str = "v100", devices: int = 1, batch: int = 1
-) -> tuple[str, str]:
-    """What a flow leaves of some devices' peak on a trillion parameters, over the batch."""
-    peak, shape = chosen("chip", chip, PEAKS), MODELS["1.01T"]
-    batch, many = sizes(batch=batch, devices=devices)
-    if many > 4096:
-        raise ValueError(f"devices is {devices}, must be at most 4096")
-    box = MACHINES["DGX-2" if chip == "v100" else "DGX H100"]
-    drive = box.disk_rate / box.devices
-    slow = {"PCIe 3" if chip == "v100" else "PCIe 5": box.link, "drives, for each": drive}
-    network = {}
-    if flow == "weights" and many > 1:
-        link = ("NVLink 4", "nvlink4") if many <= 8 else ("InfiniBand NDR", "ib-ndr")
-        network = {f"{link[0]} between devices": LINKS[link[1]].bandwidth}
-    picture = rates.rates_svg(shape, flow, slow, peak, batch, many, network)
-    reach = min([drive * (many if flow != "activations" else 1), *network.values()])
-    left = share_left(shape, batch, flow, reach, peak)
-    by = (
-        "the network"
-        if reach in network.values()
-        else f"{amount(drive / 1e9)} GB/s of drives for each"
+def computing(chip: str = "h100", way: str = "after", tokens: int = 65536) -> tuple[str, str]:
+    """How much of a step three machines' GPUs compute, over its tokens, at 40 % of their peak."""
+    flops = chosen("chip", chip, REACHES)
+    (tokens,), hosts = sizes(tokens=tokens), {name: HOSTS[name] for name in SHOWN}
+    least = ", ".join(
+        f"{thousands(tokens_for(0.8, host, flops, way))} on {name}" for name, host in hosts.items()
     )
-    who = "one device" if many == 1 else f"each of {many:,} devices"
-    some = "1 sequence" if batch == 1 else f"{batch} sequences"
     summary = (
-        f"{some} for {who}, which reaches {amount(peak / 1e12)} TFLOP/s: with {by}, waiting for "
-        f"{flow} alone leaves {percent(left)}. "
+        f"With {amount(flops / 1e12)} TFLOP/s on each GPU, four fifths of a step are "
+        f"computing from so many tokens on: {least}, whatever the model's size."
     )
-    if flow == "activations":
-        summary += "The batch does not change that; wider layers would."
-    else:
-        need = batch_for(shape, flow, 0.9, reach, peak)
-        summary += f"For 90 % it takes a batch of {need:,}" + (" each." if many > 1 else ".")
-    return picture, summary
+    return computing_svg(hosts, flops, tokens, way), summary
 
 
 @explored
@@ -124,10 +102,10 @@ def living(
     full = [levels.NAMES[k] for k in LEVELS if held[k].total > node.room(k)]
     most = largest(strategy, node, nodes) / 1e9
     with_copy = largest(strategy, node, nodes, INFINITY) / 1e9
-    fits = "It fits" if not full else f"It does not fit into the {' and the '.join(full)}"
+    fits = "The states fit" if not full else f"The states do not fit {' and '.join(full)}"
+    copied = f", or {amount(with_copy)} as ZeRO-Infinity counts, with gradients in fp32 as well"
     summary = (
-        f"{fits}. The largest model whose states fit has {amount(most)} billion parameters, or "
-        f"{amount(with_copy)} billion with a second copy of the gradients in fp32, as "
-        "ZeRO-Infinity counts. Activations and buffers are not in it."
+        f"{fits}. The largest model whose states fit has {amount(most)} billion parameters"
+        f"{copied if with_copy < most else ''}. Activations and buffers are not in it."
     )
     return levels.levels_svg(params * 1e9, strategy, node, nodes), summary

@@ -1,14 +1,15 @@
-"""Pictures of offloading: streams, updates on the host, where bytes live, what links must do."""
+"""Pictures of offloading: where bytes live, updates on the host, what they cost, streams."""
 
+from weft.draw.offload.computing import computing_svg
+from weft.draw.offload.parts import parts_svg
 from weft.draw.offload.places import levels_svg
-from weft.draw.offload.rates import needed_svg, rates_svg
 from weft.draw.offload.stream import stream_svg
 from weft.draw.offload.update import updates_svg
 
 __all__ = [
+    "computing_svg",
     "levels_svg",
-    "needed_svg",
-    "rates_svg",
+    "parts_svg",
     "stream_svg",
     "updates_svg",
 ]

@@ -1,7 +1,6 @@
-"""How fast the slow memory has to be: ZeRO-Infinity's efficiency, over batches, and a trillion."""
+"""How fast the slow memory has to be: ZeRO-Infinity's efficiency, and a trillion."""
 
 from dataclasses import dataclass
-from math import ceil
 
 from weft.plan.arguments import chosen, positive, sizes
 from weft.plan.memory import MODELS, bandwidth_for, efficiency, infinity
@@ -22,24 +21,6 @@ def share_left(shape: ModelShape, batch: int, flow: str, bandwidth: float, peak:
     '50.6%'
     """
     return efficiency(_intensity(shape, batch, flow), bandwidth, peak)
-
-
-def batch_for(shape: ModelShape, flow: str, share: float, bandwidth: float, peak: float) -> int:
-    """The least number of sequences that leaves a share of the peak.
-
-    The intensity of weights and of the optimizer grows with the batch: whoever
-    waits too long can do more work on what has come. That of activations does
-    not, so for them there is no such batch.
-
-    >>> batch_for(MODELS["1.01T"], "optimizer", 0.9, 1.5e12, 512 * V100_REACHES)
-    840
-    """
-    if flow == "activations":
-        raise ValueError("flow is 'activations', must be weights or optimizer: they come and go "
-                         "with the batch")  # fmt: skip
-    one = _intensity(shape, 1, flow)
-    need = bandwidth_for(one, share, peak) / positive(bandwidth=bandwidth)[0]
-    return max(1, ceil(need * (1 - 1e-12)))
 
 
 def _intensity(shape: ModelShape, batch: int, flow: str) -> float:

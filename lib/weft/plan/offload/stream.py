@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from weft.plan.arguments import amount, few, plain, sizes, whole
 from weft.plan.offload.places import MACHINES, STRATEGIES, carried, largest, placed
-from weft.plan.offload.rates import batch_for, share_left, trillion
+from weft.plan.offload.rates import share_left, trillion
 from weft.plan.offload.tiles import tile_bytes, tiles_for
 
 __all__ = [
-    "MACHINES", "STRATEGIES", "Move", "Stream", "batch_for", "carried", "largest", "period",
+    "MACHINES", "STRATEGIES", "Move", "Stream", "carried", "largest", "period",
     "placed", "ramp", "share_left", "step_time", "streamed", "tile_bytes", "tiles_for", "trillion",
 ]  # fmt: skip
 
