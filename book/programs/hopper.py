@@ -6,6 +6,7 @@ import sys
 from itertools import groupby
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 # The interpreter takes the compiler's place: decide before Triton is imported.
 os.environ["TRITON_INTERPRET"] = str(
@@ -53,8 +54,8 @@ def attend(q, k, v, tile=64):
     (B, H, T, K), S = q.shape, k.shape[2]
     o = torch.empty_like(q)
     grid, scale = (triton.cdiv(T, tile), B * H), K**-0.5 * 1.44269504
-    # Where a launch puts the descriptors that its programs make.
-    triton.set_allocator(lambda size, align, stream: q.new_empty(size, dtype=torch.int8))
+    # Memory for the descriptors that the programs make.
+    triton.set_allocator(lambda n, *_: q.new_empty(n, dtype=torch.int8))
     forward_kernel[grid](q, k, v, o, T, S, scale, K, tile, False)
     return o
 
@@ -64,7 +65,7 @@ def compare():
     shapes = (1, 2, 100, 64), (1, 2, 150, 64), (1, 2, 150, 64)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     q, k, v = (torch.randn(shape).half().to(device) for shape in shapes)
-    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v).float()
+    theirs = scaled_dot_product_attention(q, k, v).float()
     error = (attend(q, k, v) - theirs).norm() / theirs.norm()
     print(f"as torch's attention, to 0.2 %: {error.item() < 2e-3}")
 
@@ -82,7 +83,9 @@ NAMES = {
 
 
 def machine(K=128, tile=128):
-    types = dict.fromkeys("qkvo", "*bf16") | {"T": "i32", "S": "i32", "scale": "fp32"}
+    types = dict.fromkeys("qkvo", "*bf16")
+    types |= {"T": "i32", "S": "i32", "scale": "fp32"}
+    types |= dict.fromkeys(("K", "TILE", "ROLES"), "constexpr")
     found = {}
     for name, capability, warps, roles in (
         ("A100", 80, 8, False),
@@ -91,15 +94,16 @@ def machine(K=128, tile=128):
         ("B200", 100, 8, False),
     ):
         constants = {"K": K, "TILE": tile, "ROLES": roles}
-        constant_types = dict.fromkeys(constants, "constexpr")
-        source = ASTSource(forward_kernel, types | constant_types, constants)
+        source = ASTSource(forward_kernel, types, constants)
         target = GPUTarget("cuda", capability, 32)
         options = {"num_warps": warps, "num_stages": 2}
-        ptx = triton.compile(source, target=target, options=options).asm["ptx"]
-        found[name] = re.findall("|".join(map(re.escape, NAMES)), ptx)
+        built = triton.compile(source, target=target, options=options)
+        codes = "|".join(map(re.escape, NAMES))
+        found[name] = re.findall(codes, built.asm["ptx"])
     print(f"{'in the PTX':24}", *(f"{name:>10}" for name in found))
     for code, words in NAMES.items():
-        print(f"{words:24}", *(f"{codes.count(code):10}" for codes in found.values()))
+        counts = (codes.count(code) for codes in found.values())
+        print(f"{words:24}", *(f"{count:10}" for count in counts))
     for name in ("H100", "H100 roles"):
         print(f"{name}, in order:")
         for code, same in groupby(found[name]):
@@ -146,11 +150,11 @@ def ring(tiles=5, stages=2):
     empty = [Barrier(2) for _ in range(stages)]  # both consumers do
     shared = [None] * stages, full, empty, tiles
     actors = producer(*shared), consumer(*shared, 1), consumer(*shared, 2)
-    print("clock  producer first    second   full empty")
+    print("clock  producer first    second  full empty")
     for clock in range(4 * tiles):
         now = [next(actor, "-") for actor in actors]
-        bits = ("".join(str(b.phase) for b in side) for side in (full, empty))
-        print(f"{clock:5} ", *(f"{one:8}" for one in now), "  ".join(bits))
+        print(f"{clock:5} ", *(f"{one:8}" for one in now), end="")
+        print(*("".join(str(b.phase) for b in x) for x in (full, empty)))
         if set(now) == {"-"}:
             break
 
