@@ -1,12 +1,13 @@
 """Copies, matmuls and exponentials on one clock, as one overlap after the other is switched on."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import inf
 
 from weft.draw import figure as svg
 from weft.draw.figure import Figure, Scale
 from weft.draw.hopper.schedule import GROUPS, NAMES, cells, length, steady, track
-from weft.plan.hopper import TILES, Tile, kernel, play
+from weft.plan.hopper import KERNEL_TILES, TILES, Tile, kernel, play
 from weft.plan.units import percent
 
 WIDE, LEFT, RIGHT = 480, 82, 46
@@ -51,7 +52,7 @@ def overlaps_svg(
     return str(figure)
 
 
-def ring_svg(tile: Tile = Tile(128, 128), tiles: int = 5, policy: str = "specialized") -> str:
+def ring_svg(tile: Tile = KERNEL_TILES[128], tiles: int = 5, policy: str = "specialized") -> str:
     """The stages of the ring of keys over time: copies, matmuls that read them, and phase bits.
 
     A bit is drawn full while it is 1. *Full* flips when a tile has landed, *empty* when the last
@@ -75,8 +76,8 @@ def ring_svg(tile: Tile = Tile(128, 128), tiles: int = 5, policy: str = "special
         for j in range(tiles)
     ]
     figure = Figure.small(WIDE, bottom + AXIS, "A ring of buffers and its barriers", " ".join(told))
-    names = [(f"read by warpgroup {i + 1}", GROUPS[i].paint()) for i in range(tile.warpgroups)]
-    svg.legend(figure, [("copy", svg.TRAVEL.paint()), *names])
+    names = [(f"warpgroup {i + 1}", GROUPS[i].paint()) for i in range(tile.warpgroups)]
+    svg.legend(figure, [*names, ("copy", svg.TRAVEL.paint())])
     for stage in range(tile.stages):
         top = TOP + stage * step
         mine = range(stage, tiles, tile.stages)
@@ -104,7 +105,7 @@ def ring_svg(tile: Tile = Tile(128, 128), tiles: int = 5, policy: str = "special
 def _bit(figure: Figure, x: Scale, y: float, flips: Sequence[float], end: float) -> None:
     """A phase bit over time: 0 from the start, and the other one after each flip."""
     edges = [0.0, *flips, end]
-    for i, (start, stop) in enumerate(zip(edges, edges[1:], strict=False)):
+    for i, (start, stop) in enumerate(pairwise(edges)):
         bit = i % 2
         box = {"x": x(start), "y": y, "width": x(stop) - x(start), "height": 11}
         look = {"fill": "currentColor", "fill_opacity": 0.45 if bit else 0.06}
