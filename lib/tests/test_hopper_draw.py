@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 from pictures import SVG, inside, parse
 
+from weft.draw.hopper import overlaps, registers
 from weft.draw.hopper import schedule as draw
 from weft.explore import hopper as explore
 from weft.plan.hopper.schedule import POLICIES, SM, TILES, UNITS, Tile, work
@@ -197,3 +198,63 @@ def test_the_other_sliders_say_what_they_show():
 def test_a_choice_that_cannot_be_gives_a_sentence(box, choices, says):
     html = box(**choices)
     assert "<svg" not in html and says in html
+
+
+# --- overlaps, the ring, registers ----------------------------------------------------------------
+
+
+def test_overlaps_has_a_row_for_each_unit_of_each_policy_and_its_share():
+    policies = ("simple", "overlapped")
+    root = parse(overlaps.overlaps_svg(policies, ODD, rounds=2))
+    inside(root)
+    clocks = 2 * work(ODD)["tensor"]
+    games = [draw.steady(policy, ODD, clocks) for policy in policies]
+    shown = [s for game in games for s in game.stretches if s.unit in overlaps.SHOWN]
+    boxes = tipped(root)
+    assert len(boxes) == len(shown)
+    assert len({box[5] for box in boxes}) == len(policies) * len(overlaps.SHOWN)
+    scale = (overlaps.WIDE - overlaps.LEFT - overlaps.RIGHT) / clocks
+    for _, _, start, _, x, *_ in boxes:
+        assert x == pytest.approx(overlaps.LEFT + start * scale, abs=0.2)
+    told = root.find(f"{SVG}desc").text
+    for policy, game in zip(policies, games, strict=True):
+        share = f"{100 * game.busy['tensor'] / clocks:.1f} %"
+        assert f"{draw.NAMES[policy]}: tensor cores busy {share}." in told.replace("\u00a0", " ")
+    with pytest.raises(ValueError, match="policies is empty"):
+        overlaps.overlaps_svg(())
+
+
+@pytest.mark.parametrize("tile", [Tile(128, 128), ODD, Tile(64, 128, stages=3)])
+def test_in_the_ring_bits_flip_when_tiles_land_and_when_the_last_has_read(tile):
+    tiles = 7
+    root = parse(overlaps.ring_svg(tile, tiles))
+    inside(root)
+    tips = [rect[0].text for rect in root.iter(f"{SVG}rect") if len(rect)]
+    copies = dict(re.findall(r"copy of K(\d), [\d,]+ to ([\d,]+)", "\n".join(tips)))
+    assert sorted(copies) == [str(j) for j in range(tiles)]
+    assert sum(" of warpgroup " in tip for tip in tips) == tiles * tile.warpgroups
+    bits = [re.fullmatch(r"([01]), ([\d,]+) to ([\d,]+)", tip) for tip in tips]
+    bits = [bit.groups() for bit in bits if bit]
+    first = [bit for bit in bits if bit[1] == "0"]
+    assert len(first) == 2 * tile.stages and {bit[0] for bit in first} == {"0"}
+    ends = {bit[2] for bit in bits}
+    assert set(copies.values()) <= ends  # a copy's end flips a bit
+    assert len(bits) == 2 * (tile.stages + tiles)
+
+
+def test_held_adds_up_to_the_tiles_registers_and_marks_what_there_is():
+    tiles = {"ours": BF16, "odd": ODD, "small": TILES["bf16", 64, False]}
+    root = parse(registers.held_svg(tiles))
+    inside(root)
+    told = root.find(f"{SVG}desc").text
+    for name, tile in tiles.items():
+        parts = registers.held(tile)
+        assert sum(parts.values()) == tile.registers(True)
+        assert f"{name}, {tile.keys} keys: O {parts['O']:g}, S {parts['S']:g}" in told
+        assert f"{tile.registers(True)} of at most {tile.most_registers} registers" in told
+    scale = (registers.WIDE - registers.RIGHT) / (registers.MOST_REGISTERS + 5)
+    thick = [p for p in root.iter(f"{SVG}path") if p.get("stroke-width") == "2"]
+    at = [float(p.get("d")[1:].split()[0]) for p in thick]
+    assert at == pytest.approx([t.most_registers * scale for t in tiles.values()], abs=0.02)
+    with pytest.raises(ValueError, match="tiles is empty"):
+        registers.held_svg({})

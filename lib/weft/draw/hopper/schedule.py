@@ -31,8 +31,8 @@ GROUPS = (  # a hue for each warpgroup; matmuls full, the rest with white
 )
 WHITE = {"S": 0.0, "O": 0.4}
 NAMES = {
-    "simple": "everybody loads, nothing overlaps",
-    "not_specialized": "everybody loads, S ahead of O",
+    "simple": "all warps load and compute",
+    "not_specialized": "all warps load, S ahead of O",
     "specialized": "a loading warp",
     "pingpong": "a loading warp, matmuls in turns",
     "no_turns": "a loading warp, S ahead of O",
@@ -71,7 +71,7 @@ def units(
     `rounds` is the length of the picture in tiles of keys, counted in tensor-core work: pictures
     of one tile share their time axis, whatever the policy.
     """
-    clocks = _length(tile, rounds)
+    clocks = length(tile, rounds)
     played = steady(policy, tile, clocks)
     x = Scale(0, clocks, LEFT, WIDE - RIGHT)
     bottom = TOP + len(UNITS) * ROW
@@ -82,8 +82,8 @@ def units(
     for row, unit in enumerate(UNITS):
         y = TOP + row * ROW + 2
         figure.words(0, y + 15, LABELS[unit])
-        _track(figure, x, y, CELL)
-        _cells(figure, (s for s in played.stretches if s.unit == unit), x, y, CELL)
+        track(figure, x, y, CELL)
+        cells(figure, (s for s in played.stretches if s.unit == unit), x, y, CELL)
     return str(figure)
 
 
@@ -95,7 +95,7 @@ def turns(
     """The warpgroups under some policies: matmuls in the upper half of a row, softmax below."""
     if not policies:
         raise ValueError("policies is empty, must hold at least one")
-    clocks = _length(tile, rounds)
+    clocks = length(tile, rounds)
     games = [steady(policy, tile, clocks) for policy in policies]
     x = Scale(0, clocks, LEFT, WIDE - RIGHT)
     step = HEAD + tile.warpgroups * ROW + 6
@@ -116,10 +116,10 @@ def turns(
         for group in range(tile.warpgroups):
             y = top + HEAD + group * ROW + 2
             figure.words(0, y + 15, f"warpgroup {group + 1}")
-            _track(figure, x, y, CELL)
+            track(figure, x, y, CELL)
             mine = [s for s in game.stretches if s.agent == str(group + 1)]
-            _cells(figure, (s for s in mine if s.unit == "tensor"), x, y, CELL / 2)
-            _cells(figure, (s for s in mine if s.unit in VECTOR), x, y + CELL / 2, CELL / 2)
+            cells(figure, (s for s in mine if s.unit == "tensor"), x, y, CELL / 2)
+            cells(figure, (s for s in mine if s.unit in VECTOR), x, y + CELL / 2, CELL / 2)
     svg.time_labels(figure, x, bottom + 16, clocks, "clocks")
     return str(figure)
 
@@ -127,7 +127,8 @@ def turns(
 VECTOR = ("exp", "alu", "fp32")
 
 
-def _length(tile: Tile, rounds: float) -> float:
+def length(tile: Tile, rounds: float) -> float:
+    """The clocks of so many tiles of keys, counted in tensor-core work."""
     if not 0 < rounds <= 20:
         raise ValueError(f"rounds is {rounds}, must be above 0 and at most 20")
     return rounds * work(tile)["tensor"]
@@ -137,7 +138,8 @@ def _busy(played: Played, unit: str) -> float:
     return played.busy.get(unit, 0.0)
 
 
-def _track(figure: Figure, x: Scale, y: float, high: float) -> None:
+def track(figure: Figure, x: Scale, y: float, high: float) -> None:
+    """The ground of a row, on which cells lie."""
     figure.boxes([(x.start, y, x.stop - x.start, high)], fill_opacity=0.06)
 
 
@@ -148,7 +150,7 @@ def _paint(stretch: Stretch) -> dict:
     return GROUPS[int(stretch.agent) - 1].paint(white=WHITE.get(stretch.step.kind, 0.6))
 
 
-def _cells(figure: Figure, stretches: Iterable[Stretch], x: Scale, y: float, high: float) -> None:
+def cells(figure: Figure, stretches: Iterable[Stretch], x: Scale, y: float, high: float) -> None:
     """A box for each stretch, with its name where there is room for it."""
     stretches = list(stretches)
     for s in stretches:
