@@ -5,11 +5,13 @@ that see them, and adds its part to dQ of each. To whom dQ's next addition belon
 to be the same in every run, decides how long the programs wait for each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from math import floor, log2
 from typing import NamedTuple
 
-from weft.plan.arguments import amount, chosen, few, sizes, whole
+from weft.plan.arguments import amount, chosen, few, instance, number, row, sizes, whole
+from weft.plan.hopper import SM, Sm
 
 ROWS = ("up", "down", "shifted")
 
@@ -139,7 +141,7 @@ def additions(
     next one waits, and a program computes at most one step ahead of its own.
 
     >>> [one.start for one in additions(2, 2, sms=2, rows="up")]
-    [0, 1, 0]
+    [0.0, 1.0, 0.0]
     """
     queries, keys, heads, sms = sizes(queries=queries, keys=keys, heads=heads, sms=sms)
     handoff = amount("handoff", handoff)
@@ -206,19 +208,170 @@ def used(steps: list[Addition], sms: int) -> float:
     return sum(one.ready - one.start for one in steps) / sms / max(one.added for one in steps)
 
 
-def kept(**how) -> float:
-    """What is left of the speed when the additions have to be in one order.
+def kept(
+    queries: int,
+    keys: int,
+    heads: int = 1,
+    sms: int = 132,
+    causal: bool = True,
+    rows: str = "up",
+    handoff: float = 0.0,
+) -> float:
+    """What is left of the speed when the parts of a dQ have to be added in one order.
 
-    >>> kept(queries=8, keys=8, sms=8, causal=False, rows="shifted")
+    >>> kept(8, 8, sms=8, causal=False, rows="shifted")
     1.0
     """
-    how.pop("ordered", None)
-    sms = how.get("sms", 132)
-    free = used(additions(**{**how, "rows": "up", "ordered": False}), sms)
-    return used(additions(**how, ordered=True), sms) / free
+    free = used(additions(queries, keys, heads, sms, causal, ordered=False, handoff=handoff), sms)
+    steps = additions(queries, keys, heads, sms, causal, rows, handoff=handoff)
+    return used(steps, sms) / free
 
 
 # FlashAttention-3's backward on an H100, bf16, causal, two sequences of 8192 tokens with 16 heads
 # of 128, in TFLOP/s: pull request 1893 of Dao-AILab/flash-attention, September 2025. `down` is
 # what it calls mblock reverse, `up` naive; SPT also takes the tiles of keys from the last.
 DETERMINISTIC = {"atomic": 574.7, "up": 361.3, "down": 464.0, "spt": 474.0}
+
+
+# --- one multiprocessor's clock -------------------------------------------------------------------
+
+
+class BackwardStretch(NamedTuple):
+    """A unit at work for tile `step` of the queries, in clocks."""
+
+    unit: str
+    name: str
+    step: int
+    start: float
+    end: float
+
+
+STEP_UNITS = ("tensor", "exp", "fp32", "load", "add")
+STEP_WORK = {  # name -> unit, what has to be over, by name and how many steps earlier
+    "Q": ("load", (("dK", 2),)),
+    "dO": ("load", (("dV", 2),)),
+    "S": ("tensor", (("Q", 0),)),
+    "P": ("exp", (("S", 0),)),
+    "dP": ("tensor", (("dO", 0),)),
+    "dV": ("tensor", (("P", 0),)),
+    "dS": ("fp32", (("P", 0), ("dP", 0))),
+    "dK": ("tensor", (("dS", 0),)),
+    "dQ": ("tensor", (("dS", 0), ("+=", 1))),
+    "+=": ("add", (("dQ", 0),)),
+}
+LOADED = ("Q", "dO")
+IN_TURN = ("Q", "dO", "S", "P", "dP", "dV", "dS", "dK", "dQ", "+=")
+DS_COST = 3  # instructions for an element of dS: subtract, multiply, pack; a round number
+
+
+def step_clocks(tile: BackwardTile, sm: Sm = SM) -> dict[str, float]:
+    """Clocks of each piece of work of a step, all warpgroups together.
+
+    >>> clocks = step_clocks(BackwardTile(128, 64, 128))
+    >>> clocks["S"], clocks["P"], clocks["dS"], round(clocks["+="])
+    (512.0, 512.0, 192.0, 948)
+    """
+    tile = checked(tile)
+    instance(Sm, sm=sm)
+    scores, step = tile.queries * tile.keys, tile.queries * tile.K
+    matmul = 2 * scores * tile.K / sm.matmul
+    found = dict.fromkeys(("S", "dP", "dV", "dK", "dQ"), matmul)
+    found |= dict.fromkeys(("Q", "dO"), 2 * step / sm.load)
+    return found | {
+        "P": scores / sm.exp, "dS": DS_COST * scores / sm.fp32, "+=": 4 * step / sm.load,
+    }  # fmt: skip
+
+
+def step_timeline(
+    tile: BackwardTile, steps: int = 4, overlapped: bool = True, sm: Sm = SM
+) -> list[BackwardStretch]:
+    """Who works when over some tiles of queries, on units that take their work in order.
+
+    `overlapped`, the scores of the next tile are issued behind dQ of this one, and each piece of
+    work begins when what it needs is there; otherwise one after the other, but for the loads.
+
+    >>> one, two = (step_timeline(BackwardTile(128, 64, 128), 8, way) for way in (False, True))
+    >>> one[-1].end > 1.3 * two[-1].end
+    True
+    """
+    (steps,) = sizes(steps=steps)
+    few(steps, "steps", steps=steps)
+    clocks = step_clocks(tile, sm)
+    order = [(name, c) for c in range(steps) for name in IN_TURN]
+    if overlapped:  # S of the next tile stands before this tile's additions, on the tensor cores
+        order.sort(key=lambda at: at[1] - 0.5 if at[0] == "S" else at[1] - (at[0] in LOADED))
+    ends: dict[tuple[str, int], float] = {}
+    free = dict.fromkeys(STEP_UNITS, 0.0)
+    found, last = [], 0.0
+    for name, c in order:
+        unit, needs = STEP_WORK[name]
+        start = max(free[unit], *(ends.get((need, c - back), 0.0) for need, back in needs))
+        if not overlapped and name not in LOADED:
+            start = max(start, last)
+        end = ends[name, c] = free[unit] = start + clocks[name]
+        last = last if name in LOADED else end
+        found.append(BackwardStretch(unit, name, c, start, end))
+    return found
+
+
+# --- one score in eight bits ----------------------------------------------------------------------
+
+
+class ScoreErrors(NamedTuple):
+    """What rounding does to one score: its products, the error of each, and of their sum."""
+
+    q: tuple[float, ...]
+    products: tuple[float, ...]
+    errors: tuple[float, ...]
+
+    @property
+    def off(self) -> float:
+        """The error of the score."""
+        return sum(self.errors)
+
+
+def rounded(x: float, bits: int = 3) -> float:
+    """x with so many bits of mantissa, at any size.
+
+    >>> rounded(17.3), rounded(-0.30)
+    (18.0, -0.3125)
+    """
+    bits = whole("bits", bits, least=0, most=52)
+    x = number("x", x)
+    if x == 0:
+        return 0.0
+    unit = 2.0 ** (floor(log2(abs(x))) - bits)
+    return round(x / unit) * unit
+
+
+def score_errors(q: Sequence[float], k: Sequence[float], bits: int = 3) -> ScoreErrors:
+    """The products of one score, of numbers that are rounded first.
+
+    >>> found = score_errors([1.0, 17.0], [1.0, 3.0])
+    >>> found.products, found.errors, found.off
+    ((1.0, 51.0), (0.0, -3.0), -3.0)
+    """
+    q, k = (tuple(number(name, x) for x in row(name, xs)) for name, xs in (("q", q), ("k", k)))
+    if len(q) != len(k):
+        raise ValueError(f"k has {len(k)} numbers, must have {len(q)}, as q has")
+    products = tuple(a * b for a, b in zip(q, k, strict=True))
+    found = (rounded(a, bits) * rounded(b, bits) for a, b in zip(q, k, strict=True))
+    return ScoreErrors(q, products, tuple(f - p for f, p in zip(found, products, strict=True)))
+
+
+def turned(x: Sequence[float], signs: Sequence[float]) -> tuple[float, ...]:
+    """x, with these signs, times Hadamard's matrix over its root, as a sum for each number.
+
+    >>> turned([2.0, 0.0, 0.0, 0.0], [1, -1, 1, 1])
+    (1.0, 1.0, 1.0, 1.0)
+    """
+    x, signs = [number("x", a) for a in row("x", x)], list(row("signs", signs))
+    n = len(x)
+    if n & (n - 1):
+        raise ValueError(f"x has {n} numbers, must have a power of two")
+    if len(signs) != n or any(sign not in (1, -1) for sign in signs):
+        raise ValueError(f"signs is {signs}, must be {n} numbers, each +1 or -1")
+    plain = [a * sign for a, sign in zip(x, signs, strict=True)]
+    return tuple(
+        sum(a * (-1) ** (i & j).bit_count() for j, a in enumerate(plain)) / n**0.5 for i in range(n)
+    )
