@@ -10,9 +10,9 @@ from weft.plan.backward import (
     BACKWARD_TILES,
     IN_TURN,
     STEP_UNITS,
-    Addition,
     BackwardStretch,
     BackwardTile,
+    DqAddition,
     ScoreErrors,
     additions,
     score_errors,
@@ -48,7 +48,7 @@ def jam_svg(queries: int = 6, keys: int = 6, panels: Sequence[int] = (0, 1, 2, 3
     return _jam(games, keys, "Who adds to which tile of dQ, and when", told)
 
 
-def steps_svg(steps: list[Addition], keys: int, title: str) -> str:
+def steps_svg(steps: list[DqAddition], keys: int, title: str) -> str:
     """One game of a single head, as a panel of `jam_svg`."""
     (keys,) = sizes(keys=keys)
     return _jam([(title, steps)], keys, f"Additions to dQ: {title}", _told(steps, keys))
@@ -87,7 +87,7 @@ def _jam(games, keys: int, title: str, told: str) -> str:
     return str(figure)
 
 
-def _waits(figure, x: Scale, y: float, high: float, mine: list[Addition]) -> None:
+def _waits(figure, x: Scale, y: float, high: float, mine: list[DqAddition]) -> None:
     """Grey between a program's steps, and after the last until it is added."""
     ends = [0.0, *(one.ready for one in mine)]
     starts = [*(one.start for one in mine), mine[-1].added]
@@ -95,7 +95,7 @@ def _waits(figure, x: Scale, y: float, high: float, mine: list[Addition]) -> Non
     figure.boxes([(x(a), y, x(b) - x(a), high) for a, b in gaps], **WAIT)
 
 
-def met(one: Addition, steps: list[Addition]) -> bool:
+def met(one: DqAddition, steps: list[DqAddition]) -> bool:
     """Whether another program computes a part of the same dQ at the same time."""
     return any(
         other.query == one.query and other.key != one.key
@@ -104,7 +104,7 @@ def met(one: Addition, steps: list[Addition]) -> bool:
     )  # fmt: skip
 
 
-def waited(steps: list[Addition]) -> float:
+def waited(steps: list[DqAddition]) -> float:
     """The clocks between a program's steps, and until its last part has been added, all told."""
     ends: dict[int, float] = {}
     for one in steps:
@@ -112,7 +112,7 @@ def waited(steps: list[Addition]) -> float:
     return sum(ends.values()) - len(steps)
 
 
-def _told(steps: list[Addition], keys: int) -> str:
+def _told(steps: list[DqAddition], keys: int) -> str:
     end = max(one.added for one in steps)
     crowded = sum(met(one, steps) for one in steps)
     return (
@@ -145,7 +145,7 @@ def clock_svg(tile: BackwardTile = BACKWARD_TILES[128, True]) -> str:
         for way, found in games
     )
     figure = Figure.small(WIDE, 8 + 2 * panel + 20, "The clock of one backward step", told)
-    x = Scale(0, clocks, LEFT - 14, WIDE - 34)
+    x = Scale(0, clocks, LEFT - 14, WIDE - 44)
     for i, ((way, found), start) in enumerate(zip(games, starts, strict=True)):
         top = 8 + i * panel
         busy = sum(one.end - one.start for one in found if one.unit == "tensor" and one.step == 4)

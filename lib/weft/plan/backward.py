@@ -87,7 +87,7 @@ def tile_shared(tile: BackwardTile, size: int = 2) -> dict[str, int]:
 # --- who adds to which dQ, and when ---------------------------------------------------------------
 
 
-class Addition(NamedTuple):
+class DqAddition(NamedTuple):
     """One step of one program: its multiprocessor, head, tiles of keys and queries, and clocks.
 
     It computes from `start` to `ready`, and its part is in memory at `added`.
@@ -132,7 +132,7 @@ def additions(
     rows: str = "up",
     ordered: bool = True,
     handoff: float = 0.0,
-) -> list[Addition]:
+) -> list[DqAddition]:
     """Every step of a backward pass on `sms` multiprocessors, one clock a step.
 
     Programs start in the order of heads and keys as multiprocessors become free. With `ordered`,
@@ -163,9 +163,9 @@ def additions(
     return _played(walks, before, heads, sms, handoff)
 
 
-def _played(walks, before, heads, sms, handoff) -> list[Addition]:
+def _played(walks, before, heads, sms, handoff) -> list[DqAddition]:
     """The steps as they come, each program waiting for the additions before its own."""
-    made: dict[tuple[int, int, int], Addition] = {}
+    made: dict[tuple[int, int, int], DqAddition] = {}
     free = [(0.0, sm) for sm in range(sms)]
     heapify(free)
     waiting = [(head, key) for head in range(heads) for key in range(len(walks))][::-1]
@@ -184,7 +184,7 @@ def _played(walks, before, heads, sms, handoff) -> list[Addition]:
             moved = True
             turn = made[head, other, query].added if other is not None else 0.0
             begun = max(start + 1, last, turn)
-            made[head, key, query] = Addition(
+            made[head, key, query] = DqAddition(
                 sm, head, key, query, start, start + 1, begun + handoff
             )
             one[3:] = step + 1, begun, begun + handoff
@@ -196,7 +196,7 @@ def _played(walks, before, heads, sms, handoff) -> list[Addition]:
     return list(made.values())
 
 
-def used(steps: list[Addition], sms: int) -> float:
+def used(steps: list[DqAddition], sms: int) -> float:
     """The share of the multiprocessors' time in which they compute.
 
     >>> used(additions(4, 4, sms=4, causal=False, ordered=False), 4)
