@@ -32,7 +32,8 @@ EXEMPT = {  # layer -> reason -> names
             " plan.linear.answers:asked plan.linear.written:keys plan.linear.written:values"
             " plan.hopper.Played.between:start plan.precision.Format.round:x plan.precision.add"
             " plan.precision.Format.spacing plan.precision.decayed:start"
-            " plan.precision.in_blocks:numbers plan.precision.least_update:weight",
+            " plan.precision.in_blocks:numbers plan.precision.least_update:weight"
+            " plan.backward.rounded:x plan.backward.score_errors plan.backward.turned",
         "the simulation asks at every step of a kernel that has been checked":
             "plan.hopper.Kernel.uses plan.hopper.Kernel.asynchronous plan.hopper.Kernel.lag"
             " plan.hopper.Kernel.needs",

@@ -113,6 +113,7 @@ def query_walk(key: int, queries: int, keys: int, causal: bool, rows: str) -> li
     """
     queries, keys = sizes(queries=queries, keys=keys)
     key = whole("key", key, least=0, most=keys - 1)
+    few(queries, "tiles", queries=queries)
     chosen("rows", rows, ROWS)
     first = key * queries // keys
     if rows == "shifted":
@@ -160,7 +161,7 @@ def additions(
     }
     if not ordered:
         before = dict.fromkeys(before)
-    return _played(walks, before, heads, sms, handoff)
+    return _played(walks, before, heads, min(sms, heads * keys), handoff)
 
 
 def _played(walks, before, heads, sms, handoff) -> list[DqAddition]:
@@ -203,8 +204,8 @@ def used(steps: list[DqAddition], sms: int) -> float:
     1.0
     """
     (sms,) = sizes(sms=sms)
-    if not steps:
-        raise ValueError("steps is empty, must hold at least one")
+    for one in row("steps", steps):
+        instance(DqAddition, steps=one)
     return sum(one.ready - one.start for one in steps) / sms / max(one.added for one in steps)
 
 
