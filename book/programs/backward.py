@@ -1,4 +1,4 @@
-"""Attention's backward in tiles, and attention in eight bits: one head without a mask."""
+"""Attention's backward in tiles, and attention in eight bits: one head."""
 
 import sys
 from functools import partial
@@ -12,7 +12,7 @@ LARGEST = torch.finfo(E4M3).max  # 448
 
 
 def forward(q, k, v, cast=lambda p: p):
-    """The output and the log-sum-exp of each row; `cast` rounds the weights."""
+    """Output and log-sum-exp of each row; `cast` rounds the weights."""
     s = q @ k.T * q.shape[1] ** -0.5
     top = s.amax(1, keepdim=True)
     p = torch.exp(s - top)
@@ -32,7 +32,7 @@ def p_and_ds(q, k, v, do, lse, delta):
 
 
 def one_pass(q, k, v, do, lse, delta, arrival):
-    """Keys outside: a tile of keys owns its dK and dV, and adds to all dQ."""
+    """Keys outside: a tile of them owns its dK and dV, and adds to all dQ."""
     dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
     for c in arrival:
         for r in tiles(q):
@@ -61,16 +61,18 @@ def gradients(T=160, S=224, K=64):
         o, lse = forward(*leaves)
     with plain:
         wanted = torch.autograd.grad(o, leaves, do)
-    given = [x.detach() for x in (q, k, v, do, lse, (do * o).sum(1, keepdim=True))]
+    delta = (do * o).sum(1, keepdim=True)
+    given = [x.detach() for x in (q, k, v, do, lse, delta)]
     with tiled:
         found = one_pass(*given, tiles(k))
-    close = (torch.allclose(a, b, atol=1e-4) for a, b in zip(found, wanted, strict=True))
-    print("dq, dk, dv are autograd's:", *close)
-    for name, count in ("autograd, P kept", plain), ("tiles, P made again", tiled):
+    near = partial(torch.allclose, atol=1e-4)
+    print("dq, dk, dv are autograd's:", *map(near, found, wanted))
+    for name, count in ("P kept", plain), ("P made again", tiled):
         ratio = count.get_total_flops() / once.get_total_flops()
         print(f"backward, {name}: {ratio:g} forwards")
     for run, order in (one_pass, tiles(k)), (dq_alone, tiles(q)):
-        same = map(torch.equal, run(*given, order), run(*given, order[::-1]))
+        forth, back = run(*given, order), run(*given, order[::-1])
+        same = map(torch.equal, forth, back)
         print(f"{run.__name__}, last tile first, same bits:", *same)
 
 
@@ -85,25 +87,25 @@ def half(x):
 
 
 def eight_bits(x, rows=None):
-    """To E4M3 and back: in each block of rows the largest number becomes 448."""
+    """To E4M3 and back; the largest number of a block of rows becomes 448."""
     blocks = x.unflatten(0, (-1, rows or len(x)))
     scale = blocks.abs().amax((1, 2), keepdim=True) / LARGEST
     return ((blocks / scale).to(E4M3).float() * scale).flatten(0, 1)
 
 
 def three_bits(x):
-    """E4M3's three bits of mantissa at any size, so that no scale is needed."""
+    """E4M3's three bits of mantissa, for numbers of any size: no scale."""
     unit = torch.exp2(x.abs().log2().floor() - 3)
     return torch.where(x == 0, x, (x / unit).round() * unit)
 
 
 def lifted(p):
-    """Weights from 0 to 1, in E4M3 times 256: fewer of them are subnormal."""
+    """Weights from 0 to 1, as E4M3 times 256: fewer are subnormal."""
     return (p * 256).to(E4M3).float() / 256
 
 
 def rotation(width=128):
-    """Random and orthogonal: Hadamard's matrix, its rows with random signs."""
+    """Random, orthogonal: Hadamard's matrix, its rows with random signs."""
     matrix, two = torch.ones(1, 1), torch.tensor([[1.0, 1.0], [1.0, -1.0]])
     while len(matrix) < width:
         matrix = torch.kron(two, matrix)
@@ -113,6 +115,7 @@ def rotation(width=128):
 
 def errors(T=256, S=8192, heads=8):
     squares = {}
+    per_block = partial(eight_bits, rows=128)
     for _ in range(heads):
         plain, turn = [outliers(n) for n in (T, S, S)], rotation()
         turned = plain[0] @ turn, plain[1] @ turn, plain[2]
@@ -120,7 +123,7 @@ def errors(T=256, S=8192, heads=8):
         for name, qkv, rounded, cast in (
             ("fp16", plain, half, half),
             ("e4m3, one scale per tensor", plain, eight_bits, lifted),
-            ("e4m3, one per 128 rows", plain, partial(eight_bits, rows=128), lifted),
+            ("e4m3, one per 128 rows", plain, per_block, lifted),
             ("three bits, any size", plain, three_bits, lifted),
             ("e4m3, Q and K rotated", turned, eight_bits, lifted),
         ):
@@ -131,7 +134,7 @@ def errors(T=256, S=8192, heads=8):
 
 
 def accumulated(a, b, flush):
-    """a @ b as Hopper adds E4M3: 32 products and the sum, cut after 14 bits.
+    """a @ b as Hopper adds E4M3: 32 products and the sum, cut to 14 bits.
 
     After `flush` products the sum goes into another one, in fp32.
     """
@@ -154,8 +157,8 @@ def sums(width=16):
         v = eight_bits(torch.randn(S, width, device=DEVICE) + 1)
         exact = p.double() @ v.double()
         found = [accumulated(p, v, flush) for flush in (S, 128)]
-        off, flushed = (((x - exact).norm() / exact.norm()).item() for x in found)
-        print(f"{S} keys: P V off by {off:.1%}, flushed every 128 keys {flushed:.2%}")
+        off, flushed = ((x - exact).norm() / exact.norm() for x in found)
+        print(f"{S} keys: P V off by {off:.1%}, flushed each 128 {flushed:.2%}")
 
 
 if __name__ == "__main__":

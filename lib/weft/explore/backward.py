@@ -1,8 +1,8 @@
 """The slider of the backward chapter: who waits for whose addition to dQ."""
 
-from weft.draw.backward import steps_svg
+from weft.draw.backward import steps_svg, waited
 from weft.explore.box import chosen, explored
-from weft.plan.backward import additions, used
+from weft.plan.backward import additions
 from weft.plan.units import percent
 
 MASKS = {"causal": True, "none": False}  # whether it is causal
@@ -22,11 +22,9 @@ def jam(
     ordered = chosen("adds", adds, ADDS)
     game = {"heads": 1, "sms": tiles, "causal": causal, "handoff": handoff / 100}
     steps = additions(tiles, tiles, rows=rows, ordered=ordered, **game)
-    free = used(additions(tiles, tiles, ordered=False, **game), tiles)
-    share = used(steps, tiles)
+    held = len(steps) + waited(steps)
     title = f"{tiles} programs, {adds}"
     return steps_svg(steps, tiles, title), (
-        f"The multiprocessors compute {percent(share)} of the time; with atomic additions, from "
-        f"the first query that sees the keys, {percent(free)}. A program that has ended leaves its "
-        "place to another head; one that waits does not."
+        f"While programs hold their multiprocessors, they compute {percent(len(steps) / held)} of "
+        "the time. One that has ended leaves its place to another head; one that waits does not."
     )
