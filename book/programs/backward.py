@@ -158,7 +158,7 @@ def sums(width=16):
         exact = p.double() @ v.double()
         found = [accumulated(p, v, flush) for flush in (S, 128)]
         off, flushed = ((x - exact).norm() / exact.norm() for x in found)
-        print(f"{S} keys: P V off by {off:.1%}, flushed each 128 {flushed:.2%}")
+        print(f"{S} keys: P V off by {off:.1%}, flushed each 128: {flushed:.2%}")
 
 
 if __name__ == "__main__":
