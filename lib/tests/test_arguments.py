@@ -34,7 +34,8 @@ EXEMPT = {  # layer -> reason -> names
             " plan.hopper.Played.between:start plan.precision.Format.round:x plan.precision.add"
             " plan.precision.Format.spacing plan.precision.decayed:start"
             " plan.precision.in_blocks:numbers plan.precision.least_update:weight"
-            " plan.precision.summed:start plan.precision.summed:update",
+            " plan.precision.summed:start plan.precision.summed:update"
+            " plan.backward.rounded:x plan.backward.score_errors plan.backward.turned",
         "the simulation asks at every step of a kernel that has been checked":
             "plan.hopper.Kernel.uses plan.hopper.Kernel.asynchronous plan.hopper.Kernel.lag"
             " plan.hopper.Kernel.needs",

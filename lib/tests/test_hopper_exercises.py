@@ -12,6 +12,7 @@ from weft.plan.hopper.sm import play
 
 class TestHopper(Exercises):
     stem = "hopper"
+    also = ("backward",)
     functions = ("narrowest", "most_keys", "ring", "rows", "hadamard", "fp8_scores")
     tiers = ("page", "processes")
     secrets = ("(turn + 1) % 2",)

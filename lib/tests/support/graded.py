@@ -38,6 +38,7 @@ class Exercises:
     of the solutions that what students are given must not contain."""
 
     stem: str
+    also: tuple[str, ...] = ()  # chapters without exercises of their own, to which it points, too
     functions: tuple[str, ...]
     tiers: tuple[str, ...]
     secrets: tuple[str, ...]
@@ -173,7 +174,7 @@ class Exercises:
         assert stubs.count("raise NotImplementedError") == len(self.functions)
 
     def test_feedback_points_at_sections_that_the_chapter_has(self, solved):
-        chapter = (ROOT / "book" / f"{self.stem}.md").read_text()
-        headings = set(re.findall(r"^#+ (.+)$", chapter, re.MULTILINE))
+        chapters = [(ROOT / f"book/{stem}.md").read_text() for stem in (self.stem, *self.also)]
+        headings = set(re.findall(r"^#+ (.+)$", "\n".join(chapters), re.MULTILINE))
         assert {row.read for row in solved.tests} <= headings
         assert all(row.hint for row in solved.tests)

@@ -54,6 +54,13 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
     "composing": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
     "attention": {"nn": PASSED_IN, "run": ONE_DEVICE},
     "hopper": {"nn": PASSED_IN, "run": ONE_DEVICE},
+    "backward": {
+        "ref": "the same in torch is in `ref.hopper`",
+        "kernels": "its kernels are those of `hopper`",
+        "nn": PASSED_IN,
+        "run": ONE_DEVICE,
+        "bench": "its kernels are measured with the forward's, in `hopper`",
+    },
     "decode": {"run": ONE_DEVICE},
     "ring": {
         "ref": "its reference is `ref.attention` on the whole sequence",

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from weft.plan import (
     attention,
+    backward,
     collectives,
     comm,
     composing,
@@ -53,6 +54,7 @@ PLAN = pipeline.one_f_one_b(2, 4)
 TIMELINE = simulated.simulate(PLAN)
 TILE = hopper.Tile(128, 128)
 KERNEL = hopper.kernel("overlapped", TILE, [2])
+BACKWARD = backward.BackwardTile(128, 64, 128)
 STREAM = offload.streamed(4, 1.0, 2.0, 1.0)
 SERVICE = decode.serve([decode.Request(3, 5)], 8, "paged", block=4)
 BATCHED = decode.batched([decode.Request(3, 5)], "static", rows=2)
@@ -216,6 +218,14 @@ VALUES = {
     "plan.gpu.walls.": {"chip": CHIPS["h100"], "work": WORK},
     "plan.hardware.from_record.": {"record": RECORD},
     "plan.decode.look.": {"sizes": decode.DecodeSizes(1, 2, 1, 4, 4, 4, 4, 2)},
+    "plan.backward.": {
+        "tile": BACKWARD, "sm": hopper.SM, "queries": 4, "keys": 4, "heads": 2, "sms": 4,
+        "rows": "up", "ordered": True, "handoff": 0.25, "key": 1, "size": 2, "steps": 3,
+        "overlapped": True, "q": [1.0, 2.0], "k": [0.5, 3.0], "x": [1.0, 2.0], "signs": [1, -1],
+        "stages": 2, "ds_stages": 2, "warpgroups": 2,
+    },
+    "plan.backward.rounded.": {"x": 1.5},
+    "plan.backward.used.": {"steps": backward.additions(4, 4, sms=4)},
     "plan.hopper.": {"tile": TILE, "step": hopper.Step("S", 0), "sm": hopper.SM},
     "plan.hopper.bar.": {"K": 128, "T": 4096},
     "plan.hopper.clock.": {"chip": "h100"},
