@@ -158,6 +158,7 @@ def hosted(build, tmp_path, monkeypatch):
     shell, said = InteractiveShell(), []
 
     def command(line):
+        line = line.format(**shell.user_ns)  # as the shell does
         said.append(line)
         if line.startswith("git"):
             (tmp_path / line.split()[-1] / "notebooks").mkdir(parents=True)
