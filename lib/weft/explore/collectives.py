@@ -106,9 +106,11 @@ def choices(nodes: int = 8, size: int = 2**24, switch: str = "yes") -> tuple[str
 
     curves = {name: best(name) for name in NCCL_ALGORITHMS if adds or name != "NVLS"}
     taken = nccl_choice(size, nodes, 8, adds)
+    each = [f"{times.NAMES[name]} {moment(at(size), 's', at(size))}" for name, at in curves.items()]
     summary = (
         f"{binary(size)} on {8 * nodes} GPUs: the model takes {taken.algorithm} with protocol "
-        f"{taken.protocol}, {moment(taken.seconds, 's', taken.seconds)}."
+        f"{taken.protocol}, {moment(taken.seconds, 's', taken.seconds)}. "
+        f"The best protocol of each: {', '.join(each)}."
     )
     title = f"All-reduce on {nodes} nodes of eight H100s: seconds over bytes"
     return times.curves_svg(curves, size, title), summary
