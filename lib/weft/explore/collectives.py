@@ -60,7 +60,11 @@ def crossing(link: str = "ib-ndr", n: int = 8, size: int = 2**20) -> tuple[str, 
     meets = "The ring never loses to the tree."
     if at:
         meets = f"The ring is at least as fast as the tree from {binary(at)} on."
-    summary = f"{binary(size)} on {n:,} ranks: {', '.join(told)}. {meets}"
+    summary = (
+        f"{binary(size)} on {n:,} ranks: {', '.join(told)}. {meets} "
+        f"A message takes {moment(wire.latency, 's', wire.latency)} and its bytes over "
+        f"{wire.bandwidth / 1e9:.0f} GB/s."
+    )
     return times.times_svg(n, wire, size, switched), summary
 
 

@@ -154,8 +154,8 @@ def _circle(figure: Figure, n: int, sends: list[Send], x: float, y: float) -> No
     for (source, target), messages in carried.items():
         _arrow(figure, places[source], places[target], messages, label=len(carried) <= 2 * n)
     for rank, (cx, cy) in enumerate(places):
-        figure.mark("circle", cx=cx, cy=cy, r=NODE, **PARTIAL.paint(0.4), **OUTLINE)
-        figure.words(cx, cy + 4, str(rank), text_anchor="middle", fill=svg.INK)
+        figure.mark("circle", cx=cx, cy=cy, r=NODE, fill="none", **OUTLINE)
+        figure.words(cx, cy + 4, str(rank), text_anchor="middle")
 
 
 def _arrow(figure: Figure, start: tuple, end: tuple, messages: list[Send], label: bool) -> None:

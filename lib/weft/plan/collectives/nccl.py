@@ -18,8 +18,8 @@ class Protocol(NamedTuple):
     """How a receiver learns that data is there, and what that costs.
 
     `share` is the part of the wire's bandwidth that is left for data, `most` a bound on busbw in
-    bytes per second on one node, on two and on more. `start` is the latency of a call by a ring and by a
-    tree, `hop` that of a tree's step inside a node and between two, in seconds.
+    bytes per second on one node, on two and on more. `start` is the latency of a call by a ring
+    and by a tree, `hop` that of a tree's step inside a node and between two, in seconds.
     """
 
     share: float
