@@ -73,63 +73,53 @@ def say(name, value):
         print(f"{name}:", *(f"{x:g}" for x in values))
 
 
-def seconds(run):
+torch.manual_seed(rank)
+whole = torch.randint(1000, (1001,), dtype=torch.float64).to(device)
+ragged = torch.rand(1001).to(device)  # fp32: a sum depends on its order
+expected = whole.clone()
+dist.all_reduce(expected)
+for algorithm in ring, doubling:
+    sent = steps = 0
+    found = algorithm(whole)
+    say(f"{algorithm.__name__}: right", torch.equal(found, expected))
+    say("  messages sent, by rank", steps)
+    say("  bytes sent, by rank", sent)
+    found = algorithm(ragged)
+    say("  fp32: checksum of the bits", found.view(torch.int32).sum() % 10_000)
+
+
+def seconds(run, *arguments):
     """How long the slowest rank takes, in the best of ten tries."""
     tries = []
     for _ in range(10):
         dist.barrier()
         begin = time.perf_counter()
-        run()
+        run(*arguments)
         if device.type == "cuda":
             torch.cuda.synchronize()
         tries.append(max(gathered(time.perf_counter() - begin)))
     return min(tries)
 
 
-torch.manual_seed(rank)
-whole = torch.randint(1000, (1001,), dtype=torch.float64).to(device)
-ragged = torch.rand(1001).to(device)  # fp32: a sum depends on its order
-expected = whole.clone()
-dist.all_reduce(expected)
-sums = []
-for algorithm in ring, doubling:
-    sent = steps = 0
-    found = algorithm(whole)
-    same = torch.equal(found, expected)
-    say(f"{algorithm.__name__}: equal to all_reduce", same)
-    say("  messages sent, by rank", steps)
-    say("  bytes sent, by rank", sent)
-    sums.append(algorithm(ragged))
-    first = sums[-1].clone()
-    dist.broadcast(first, src=0)
-    say("  fp32: the bits of rank 0", torch.equal(sums[-1], first))
-differ = (sums[0] != sums[1]).sum()
-say("fp32: of 1001 sums, ring and doubling differ in", differ)
+def eight(x):
+    coming = torch.empty_like(x)
+    for _ in range(8):
+        exchange(x, (rank + 1) % n, coming, (rank - 1) % n)
 
-cost = {}
-for size in 2**10, 2**22:  # bytes
-    out, into = torch.ones(2, size // 4, device=device)
 
-    def eight(out=out, into=into):
-        for _ in range(8):
-            exchange(out, (rank + 1) % n, into, (rank - 1) % n)
-
-    cost[size] = seconds(eight) / 8
-beta = (2**22 - 2**10) / (cost[2**22] - cost[2**10])  # bytes in a second
-alpha = cost[2**10] - 2**10 / beta
-levels = n.bit_length() - 1
-told = [f"a message: {alpha * 1e3:.2f} ms, then {beta / 1e9:.2f} GB/s"]
-for size in 2**10, 2**14, 2**18, 2**22:
-    x = torch.ones(size // 4, device=device)
-    model = {
-        ring: 2 * (n - 1) * (alpha + size / n / beta),
-        doubling: levels * (alpha + size / beta),
-    }
-    told.append(f"{size // 1024} KiB")
-    for way, predicted in model.items():
-        took = seconds(lambda x=x, way=way: way(x))
-        told[-1] += f" | {way.__name__} {took * 1e3:.2f} ms"
-        told[-1] += f", model {predicted * 1e3:.2f} ms"
+small, large = torch.ones(2**8, device=device), torch.ones(2**20, device=device)
+quick, slow = seconds(eight, small) / 8, seconds(eight, large) / 8
+beta = (large.nbytes - small.nbytes) / (slow - quick)  # bytes in a second
+alpha = quick - small.nbytes / beta
 if rank == 0:
-    print(*told, sep="\n")
+    print(f"a message: {alpha * 1e3:.2f} ms, then {beta / 1e9:.2f} GB/s")
+for count in 2**8, 2**12, 2**16, 2**20:
+    x = torch.ones(count, device=device)
+    in_ring = 2 * (n - 1) * (alpha + x.nbytes / n / beta)
+    by_doubling = (n.bit_length() - 1) * (alpha + x.nbytes / beta)
+    for algorithm, model in (ring, in_ring), (doubling, by_doubling):
+        took = seconds(algorithm, x)
+        if rank == 0:
+            what = f"{x.nbytes // 1024} KiB by {algorithm.__name__}"
+            print(f"{what}: {took * 1e3:.2f} ms, model {model * 1e3:.2f} ms")
 dist.destroy_process_group()

@@ -60,7 +60,11 @@ def crossing(link: str = "ib-ndr", n: int = 8, size: int = 2**20) -> tuple[str, 
     meets = "The ring never loses to the tree."
     if at:
         meets = f"The ring is at least as fast as the tree from {binary(at)} on."
-    summary = f"{binary(size)} on {n:,} ranks: {', '.join(told)}. {meets}"
+    summary = (
+        f"{binary(size)} on {n:,} ranks: {', '.join(told)}. {meets} "
+        f"A message takes {moment(wire.latency, 's', wire.latency)} and its bytes over "
+        f"{wire.bandwidth / 1e9:.0f} GB/s."
+    )
     return times.times_svg(n, wire, size, switched), summary
 
 
@@ -106,9 +110,11 @@ def choices(nodes: int = 8, size: int = 2**24, switch: str = "yes") -> tuple[str
 
     curves = {name: best(name) for name in NCCL_ALGORITHMS if adds or name != "NVLS"}
     taken = nccl_choice(size, nodes, 8, adds)
+    each = [f"{times.NAMES[name]} {moment(at(size), 's', at(size))}" for name, at in curves.items()]
     summary = (
         f"{binary(size)} on {8 * nodes} GPUs: the model takes {taken.algorithm} with protocol "
-        f"{taken.protocol}, {moment(taken.seconds, 's', taken.seconds)}."
+        f"{taken.protocol}, {moment(taken.seconds, 's', taken.seconds)}. "
+        f"The best protocol of each: {', '.join(each)}."
     )
     title = f"All-reduce on {nodes} nodes of eight H100s: seconds over bytes"
     return times.curves_svg(curves, size, title), summary

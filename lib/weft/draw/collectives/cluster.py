@@ -13,16 +13,18 @@ SWITCH = Colour("weft-switch", "#44BB99")
 CARD = Colour("weft-card", "#EE8866")
 NET = Colour("weft-net", "#EEDD88")
 HIGH = 24
+RING = 264  # how low the ring passes from GPU to GPU
 ROWS = {"spine": 34, "leaf": 92, "card": 164, "gpu": 222, "switch": 280}  # tops
 
 
 def cluster_svg(box: Box) -> str:
     """Spines, leaves, and two nodes with network cards, GPUs and NVSwitches; two ways marked.
 
-    The heavy lines are one rail: the same card of both nodes, and their leaf switch. The dashed
+    The heavy lines are one rail, the same card of both nodes and their leaf switch, and the way of
+    its ring from GPU to GPU inside a node. The dashed
     line leads from GPU 0 of one node to the last that is drawn of the other by PXN.
     """
-    figure = Figure.small(WIDE, 386, f"Two nodes: {box.name}", _describe(box))
+    figure = Figure.small(WIDE, 403, f"Two nodes: {box.name}", _describe(box))
     keys = [
         ("GPU", GPU.paint() | OUTLINE),
         ("NVSwitches", SWITCH.paint() | OUTLINE),
@@ -57,7 +59,7 @@ def _gpu(node: int, i: int) -> float:
 
 
 def _frame(figure: Figure, node: int) -> None:
-    """A node's outline, and the links inside."""
+    """A node's outline, the links inside, and a ring that passes the GPUs on its way."""
     left = node * (NODE + GAP)
     figure.mark("rect", x=left + 0.5, y=ROWS["card"] - 10, width=NODE - 1, height=158, rx=8,
                 fill="currentColor", fill_opacity=0.05, stroke="currentColor",
@@ -67,15 +69,16 @@ def _frame(figure: Figure, node: int) -> None:
         heavy = {"stroke_width": 3} if i == RAIL else {"stroke_opacity": 0.5}
         figure.line(x, ROWS["card"] + HIGH, x, ROWS["gpu"], **heavy)
         figure.line(x, ROWS["gpu"] + HIGH, x, ROWS["switch"], stroke_width=2, stroke_opacity=0.5)
+        figure.line(x, ROWS["gpu"] + HIGH, x, RING, stroke_width=3)
+    figure.line(_gpu(node, 0) - 1.5, RING, _gpu(node, SHOWN - 1) + 1.5, RING, stroke_width=3)
 
 
 def _node(figure: Figure, box: Box, node: int) -> None:
     for i in range(SHOWN):
-        _box(figure, _gpu(node, i), 42, "card", f"NIC {i}", CARD)
-        _box(figure, _gpu(node, i), 46, "gpu", f"GPU {i}", GPU)
+        _box(figure, _gpu(node, i), 48, "card", f"NIC {i}", CARD)
+        _box(figure, _gpu(node, i), 48, "gpu", f"GPU {i}", GPU)
     middle = node * (NODE + GAP) + NODE / 2
-    name = f"{box.switches} NVSwitches, {SHOWN} of {box.gpus} GPUs shown"
-    _box(figure, middle, NODE - 12, "switch", name, SWITCH)
+    _box(figure, middle, NODE - 12, "switch", f"{box.switches} NVSwitches", SWITCH)
 
 
 def _pxn(figure: Figure, leaf: float) -> None:
@@ -96,19 +99,20 @@ def _notes(figure: Figure, box: Box) -> None:
         amount(link.bandwidth / 1e9) for link in (box.inside, box.outside, box.host)
     )
     adds = "and they add" if box.reduces else "and they do not add"
-    figure.words(0, 336, f"GPU to NVSwitches: {inside} GB/s each way, {adds}")
-    figure.words(0, 353, f"GPU to NIC: PCIe, {host} GB/s each way; NIC to leaf: {outside}")
-    figure.line(0, 366, 30, 366, stroke_width=3)
-    figure.words(36, 370, f"rail {RAIL}")
+    figure.words(0, 336, f"Shown: {SHOWN} of the {box.gpus} GPUs of a node")
+    figure.words(0, 353, f"GPU to NVSwitches: {inside} GB/s each way, {adds}")
+    figure.words(0, 370, f"GPU to NIC: PCIe, {host} GB/s each way; NIC to leaf: {outside}")
+    figure.line(0, 383, 30, 383, stroke_width=3)
+    figure.words(36, 387, f"rail {RAIL}, ring")
     look = STUCK.stroke(2.5) | {"stroke_dasharray": "6 3"}
-    figure.mark("path", d="M90 366H120", fill="none", **look)
-    figure.words(126, 370, f"from GPU 0 to the other node's GPU {SHOWN - 1}: PXN")
+    figure.mark("path", d="M126 383H156", fill="none", **look)
+    figure.words(162, 387, f"PXN: GPU 0 to the other node's GPU {SHOWN - 1}")
 
 
 def _box(figure: Figure, x: float, wide: float, row: str, name: str, colour: Colour) -> None:
     box = {"x": x - wide / 2, "y": ROWS[row], "width": wide, "height": HIGH}
     figure.mark("rect", **box, **colour.paint(), **OUTLINE)
-    figure.words(x, ROWS[row] + 16, name, text_anchor="middle", fill=svg.INK, font_size=11,
+    figure.words(x, ROWS[row] + 16, name, text_anchor="middle", fill=svg.INK, font_size=13,
                  pointer_events="none")  # fmt: skip
 
 
@@ -116,7 +120,8 @@ def _describe(box: Box) -> str:
     return (
         f"Two spine switches above {SHOWN} leaf switches; below, two nodes. In each node {SHOWN} "
         f"GPUs, each with a network card above it and NVSwitches below. Card i of both nodes "
-        f"hangs on leaf i; the ways over leaf {RAIL} are heavy. A dashed line goes from GPU 0 "
+        f"hangs on leaf i; the ways over leaf {RAIL} are heavy, and so is "
+        f"a ring's way from GPU to GPU inside each node. A dashed line goes from GPU 0 "
         f"through its NVSwitches to GPU {SHOWN - 1}, its card, leaf {SHOWN - 1} and the same card "
         f"and GPU of the other node."
     )

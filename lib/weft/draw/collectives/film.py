@@ -14,7 +14,7 @@ LABEL = 0.38  # how far along its arrow a label stands: opposite arrows keep the
 PARTIAL = Colour("weft-partial", "#88BBEE")
 WHOLE = Colour("weft-whole", "#44BB99")
 EMPTY = dashed("2 2", 0.35)
-NEW = {"fill": "none", "stroke": "currentColor", "stroke_width": 2}
+NEW = {"stroke": svg.INK, "stroke_width": 2}
 NAMES = {
     "all_reduce": "all-reduce",
     "reduce_scatter": "reduce-scatter",
@@ -88,7 +88,12 @@ def _name(steps: Steps) -> str:
 def _keys(steps: Steps) -> list[svg.Key]:
     whole = "the sum of all" if _most(steps) > 1 else "has it"
     part = [("part of the sum", PARTIAL.paint(0.4) | OUTLINE)] if _most(steps) > 1 else []
-    return [*part, (whole, WHOLE.paint() | OUTLINE), ("just came", NEW), ("nothing", EMPTY)]
+    return [
+        *part,
+        (whole, WHOLE.paint() | OUTLINE),
+        ("just came", PARTIAL.paint() | NEW),
+        ("nothing", EMPTY),
+    ]
 
 
 def _most(steps: Steps) -> int:
@@ -136,7 +141,7 @@ def _map(
                     figure.words(left + each / 2, top + each / 2 + 4, str(count))
     new = sorted({(send.target, send.chunk) for send in sends})
     inner = [(boxes[key][0] + 1, boxes[key][1] + 1, each - 2, each - 2) for key in new]
-    figure.boxes(inner, pointer_events="none", **NEW)
+    figure.boxes(inner, pointer_events="none", fill="none", **NEW)
 
 
 def _told(inside: Counter) -> str:
@@ -154,8 +159,8 @@ def _circle(figure: Figure, n: int, sends: list[Send], x: float, y: float) -> No
     for (source, target), messages in carried.items():
         _arrow(figure, places[source], places[target], messages, label=len(carried) <= 2 * n)
     for rank, (cx, cy) in enumerate(places):
-        figure.mark("circle", cx=cx, cy=cy, r=NODE, **PARTIAL.paint(0.4), **OUTLINE)
-        figure.words(cx, cy + 4, str(rank), text_anchor="middle", fill=svg.INK)
+        figure.mark("circle", cx=cx, cy=cy, r=NODE, fill="none", stroke="currentColor")
+        figure.words(cx, cy + 4, str(rank), text_anchor="middle")
 
 
 def _arrow(figure: Figure, start: tuple, end: tuple, messages: list[Send], label: bool) -> None:

@@ -1,12 +1,12 @@
 """What NCCL's cost model makes of an all-reduce on nodes of H100s: which algorithm, which protocol.
 
 NCCL gives each pair of an algorithm and a protocol a latency and a bandwidth, and takes the pair
-with the shortest time: src/graph/tuning.cc. The latencies are its own, the bandwidths what its
-authors reach. Left out are surcharges for the network card and the CPU, and its corrections for
-trees of middle sizes.
+with the shortest time: src/graph/tuning.cc. The latencies are its own, for CPUs by Intel, the
+bandwidths what its authors reach. Left out is what it adds for the network card.
 """
 
 from collections.abc import Mapping
+from math import log2
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,13 +17,13 @@ from weft.plan.collectives.price import NVLS, ring_latency
 class Protocol(NamedTuple):
     """How a receiver learns that data is there, and what that costs.
 
-    `share` is the part of the wire's bandwidth that is left for data, `most` a bound in bytes per
-    second on one node and on several. `start` is the latency of a call by a ring and by a
-    tree, `hop` that of a tree's step inside a node and between two, in seconds.
+    `share` is the part of the wire's bandwidth that is left for data, `most` a bound on busbw in
+    bytes per second on one node, on two and on more. `start` is the latency of a call by a ring
+    and by a tree, `hop` that of a tree's step inside a node and between two, in seconds.
     """
 
     share: float
-    most: tuple[float, float]
+    most: tuple[float, float, float]
     start: tuple[float, float]
     hop: tuple[float, float]
 
@@ -32,12 +32,18 @@ WIRE, PORT = 370e9, 47e9  # bytes per second that NCCL reaches on NVLink 4, and 
 ADDED = 480e9  # the busbw of eight H100 whose switches add: nccl-tests, issue 212
 PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
     {
-        "LL": Protocol(0.5, (141e9, 35e9), (6.6e-6, 6.8e-6), (0.6e-6, 5.0e-6)),
-        "LL128": Protocol(0.92, (WIRE, WIRE), (14.0e-6, 14.0e-6), (1.25e-6, 8.5e-6)),
-        "Simple": Protocol(1.0, (WIRE, WIRE), (8.4e-6, 8.4e-6), (4.0e-6, 14.0e-6)),
+        "LL": Protocol(0.5, (141e9, 39e9, 20.4e9), (6.6e-6, 6.8e-6), (0.6e-6, 5.0e-6)),
+        "LL128": Protocol(0.92, (WIRE, WIRE, WIRE), (14.0e-6, 14.0e-6), (1.25e-6, 8.5e-6)),
+        "Simple": Protocol(1.0, (WIRE, WIRE, WIRE), (8.4e-6, 8.4e-6), (4.0e-6, 14.0e-6)),
     }
 )
 TREE = 0.92 * 0.85  # of the wire: what a tree reaches on H100s
+# The part of that left at 64 B, 128 B, 256 B, … 512 MiB: NCCL's correction for middle sizes.
+CORRECTED = {
+    "LL": "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1 1",
+    "LL128": "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1 1",
+    "Simple": ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9 1",
+}
 SWITCHED = 20.9e-6  # seconds: one step between nodes of a tree whose nodes add in their switch
 PLATEAU = 1.4  # how much longer a ring of several nodes waits for much data
 NCCL_ALGORITHMS = ("Ring", "Tree", "NVLS")
@@ -60,7 +66,7 @@ def nccl_seconds(
     its bandwidth on one node and on two from a measurement of eight GPUs.
 
     >>> [f"{1e6 * nccl_seconds(1024, n, protocol='LL'):.0f} µs" for n in (1, 8, 128)]
-    ['15 µs', '116 µs', '1772 µs']
+    ['15 µs', '160 µs', '2488 µs']
     """
     S, (nodes, local) = amount("nbytes", nbytes), sizes(nodes=nodes, local=local)
     algorithm = chosen("algorithm", algorithm, NCCL_ALGORITHMS)
@@ -68,6 +74,7 @@ def nccl_seconds(
     n, several = nodes * local, nodes > 1
     if n == 1:
         return 0.0
+    most = kind.most[min(nodes, 3) - 1]
     wire, levels = min(WIRE, local * PORT) if several else WIRE, nodes.bit_length() - 1
     if algorithm == "NVLS":
         if protocol != "Simple":
@@ -77,12 +84,12 @@ def nccl_seconds(
     if algorithm == "Tree":
         inside, outside = kind.hop
         share = 1 / 3.8 if protocol == "LL" else kind.share
-        steps = 2 * ((local - 1) * inside + levels * outside)
-        return kind.start[1] + steps + 2 * S / min(wire * TREE * share, kind.most[several])
+        speed = min(wire * TREE * share, most) * _corrected(S, protocol)
+        return kind.start[1] + 2 * ((local - 1) * inside + levels * outside) + 2 * S / speed
     latency = kind.start[0] + ring_latency(nodes, local, protocol)
     if several and protocol == "Simple":
         latency *= PLATEAU
-    return latency + S * 2 * (n - 1) / n / min(wire * kind.share, kind.most[several])
+    return latency + S * 2 * (n - 1) / n / min(wire * kind.share, most)
 
 
 def nccl_choice(nbytes: float, nodes: int, local: int = 8, switch: bool = True) -> Choice:
@@ -98,3 +105,11 @@ def nccl_choice(nbytes: float, nodes: int, local: int = 8, switch: bool = True) 
     )
     several = algorithm == "NVLS" and nodes > 1
     return Choice("NVLSTree" if several else algorithm, protocol, seconds)
+
+
+def _corrected(S: float, protocol: str) -> float:
+    """The part of its bandwidth that a tree has at S bytes, between NCCL's powers of two."""
+    parts = [float(part) for part in CORRECTED[protocol].split()]
+    at = min(max(log2(max(S, 64) / 64), 0), len(parts) - 1)
+    low = min(int(at), len(parts) - 2)
+    return parts[low] + (at - low) * (parts[low + 1] - parts[low])

@@ -24,6 +24,8 @@ ALGORITHMS = {  # beside "ring", which is a rotation for all_to_all and a chain 
 # Seconds, from hwLatencies in NCCL's src/graph/tuning.cc: one hop of a ring, on NVLink and over
 # the network, by protocol; and a whole all-reduce by NVLS, the switch that adds.
 RING_HOPS = {"LL": (0.6e-6, 2.7e-6), "LL128": (1.9e-6, 4.0e-6)}
+# A hop inside also takes what the CPU needs to serve a NIC, where there are several nodes: Intel.
+POSTED = {"LL": 1e-6, "LL128": 1e-6, "Simple": 3e-6}
 RING_HOPS |= {"Simple": (LINKS["nvlink4"].latency, LINKS["ib-ndr"].latency)}
 NVLS = 25e-6
 
@@ -149,15 +151,16 @@ def ring_latency(nodes: int, local: int, protocol: str = "Simple") -> float:
     """What NCCL's cost model charges a ring all-reduce for its steps, NVLink inside the nodes.
 
     NCCL's ranks do not wait for each other after a step, so what counts is one chunk's way: of
-    its 2 (n - 1) hops, 2 * nodes go over the network and the others over NVLink. `protocol` is
-    one of LL, LL128 and Simple. src/graph/tuning.cc, without its constant terms and the
-    latencies that it adds for the network card.
+    its 2 (n - 1) hops, 2 * nodes go over the network and the others over NVLink, each at
+    least as long as a CPU by Intel takes to post to a NIC. `protocol` is one of LL, LL128 and
+    Simple. src/graph/tuning.cc, without its constant terms and what it adds for the network card.
 
     >>> [f"{1e3 * ring_latency(128, 8, protocol):.1f} ms" for protocol in RING_HOPS]
-    ['1.8 ms', '4.4 ms', '9.7 ms']
+    ['2.5 ms', '4.4 ms', '9.7 ms']
     """
     nodes, local = sizes(nodes=nodes, local=local)
     inside, outside = RING_HOPS[chosen("protocol", protocol, RING_HOPS)]
+    inside = max(inside, POSTED[protocol]) if nodes > 1 else inside
     hops = 2 * (nodes * local - 1)
     across = min(hops, 2 * nodes) if nodes > 1 else 0
     return (hops - across) * inside + across * outside
