@@ -1,4 +1,4 @@
-"""Attention by TMA and warpgroup matmuls: computed; compiled for three GPUs; its buffers played."""
+"""Attention by TMA and warpgroup matmuls: computed, and compiled for three GPUs."""
 
 import os
 import re
@@ -110,55 +110,5 @@ def machine(K=128, tile=128):
             print(f"{len(list(same)):4} x {NAMES[code]}")
 
 
-class Barrier:
-    """Its phase bit flips when as many have arrived as it waits for."""
-
-    def __init__(self, arrivals):
-        self.arrivals, self.missing, self.phase = arrivals, arrivals, 0
-
-    def arrive(self):
-        self.missing -= 1
-        if self.missing == 0:
-            self.missing, self.phase = self.arrivals, 1 - self.phase
-
-    def over(self, phase):
-        return self.phase != phase
-
-
-def producer(buffers, full, empty, tiles):
-    for i in range(tiles):
-        stage, phase = i % len(buffers), i // len(buffers) % 2
-        while not empty[stage].over(1 - phase):
-            yield "wait"
-        yield f"load {i}"
-        buffers[stage] = i
-        full[stage].arrive()
-
-
-def consumer(buffers, full, empty, tiles, clocks):
-    for i in range(tiles):
-        stage, phase = i % len(buffers), i // len(buffers) % 2
-        while not full[stage].over(phase):
-            yield "wait"
-        for _ in range(clocks):
-            yield f"use {buffers[stage]}"
-        empty[stage].arrive()
-
-
-def ring(tiles=5, stages=2):
-    full = [Barrier(1) for _ in range(stages)]  # the producer arrives
-    empty = [Barrier(2) for _ in range(stages)]  # both consumers do
-    shared = [None] * stages, full, empty, tiles
-    actors = producer(*shared), consumer(*shared, 1), consumer(*shared, 2)
-    print("clock  producer first    second  full empty")
-    for clock in range(4 * tiles):
-        now = [next(actor, "-") for actor in actors]
-        print(f"{clock:5} ", *(f"{one:8}" for one in now), end="")
-        print(*("".join(str(b.phase) for b in x) for x in (full, empty)))
-        if set(now) == {"-"}:
-            break
-
-
 if __name__ == "__main__":
-    tasks = {"machine": machine, "ring": ring}
-    tasks.get(sys.argv[-1], compare)()
+    machine() if "machine" in sys.argv else compare()

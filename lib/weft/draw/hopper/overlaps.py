@@ -6,7 +6,7 @@ from math import inf
 
 from weft.draw import figure as svg
 from weft.draw.figure import Figure, Scale
-from weft.draw.hopper.schedule import GROUPS, NAMES, cells, length, steady, track
+from weft.draw.hopper.schedule import GROUPS, NAMES, WHITE, cells, length, steady, track
 from weft.plan.hopper import KERNEL_TILES, TILES, Tile, kernel, play
 from weft.plan.units import percent
 
@@ -37,11 +37,12 @@ def overlaps_svg(
     figure = Figure.small(WIDE, bottom + AXIS, title, " ".join(told))
     x = Scale(0, clocks, LEFT, WIDE - RIGHT)
     groups = [(f"warpgroup {i + 1}", GROUPS[i].paint()) for i in range(tile.warpgroups)]
-    svg.legend(figure, [*groups, ("copies", svg.TRAVEL.paint())])
+    paler = [("O, paler", GROUPS[0].paint(white=WHITE["O"]))]
+    svg.legend(figure, [*groups, *paler, ("copies", svg.TRAVEL.paint())])
     for i, (policy, game) in enumerate(games.items()):
         top = TOP + i * step
         figure.words(0, top + 14, NAMES[policy], font_size=11, font_weight="bold")
-        figure.words(x.stop, top + 14, shares[policy], font_size=11, text_anchor="end")
+        figure.words(x.stop, top + 14, f"busy {shares[policy]}", font_size=11, text_anchor="end")
         svg.time_lines(figure, x, top + HEAD, top + step - GAP, clocks, "clocks")
         for row, (unit, label) in enumerate(SHOWN.items()):
             y = top + HEAD + row * ROW

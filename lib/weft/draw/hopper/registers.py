@@ -55,7 +55,9 @@ def held_svg(tiles: Mapping[str, Tile] = SHOWN) -> str:
     with figure.group(text_anchor="middle", font_size=11):
         for count in range(50, MOST_REGISTERS, 50):
             figure.words(x(count), bottom + 4, str(count))
-    figure.words(0, bottom + 20, "registers of a thread; across, the four warps", font_size=11)
+    figure.words(
+        0, bottom + 20, "registers of a thread; one above the other, the four warps", font_size=11
+    )
     return str(figure)
 
 
@@ -92,5 +94,7 @@ def _block(figure: Figure, x: Scale, top: float, tile: Tile) -> None:
             y = top + warp * WARP
             figure.mark("path", d=f"M0 {svg.number(y)}H{svg.number(x(at))}")
     even, most = x(_even(tile)), x(tile.most_registers)
+    for at, words in ((even, "equal"), (most, "limit")):
+        figure.words(at, top - 6, words, font_size=10, text_anchor="middle")
     figure.line(even, top - 4, even, top + high + 4, stroke_dasharray="4 3")
     figure.mark("path", d=f"M{svg.number(most)} {svg.number(top - 4)}v{high + 8}", **LIMIT)

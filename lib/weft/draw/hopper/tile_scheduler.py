@@ -21,11 +21,11 @@ def loads_svg(T: int, heads: int, together: int, rows: int, keys: int, blocks: i
         "to whoever is free first": in_groups(heads, together, tiles, costs, blocks),
     }
     told = [
-        f"{name}: the last block works {stretch(hands, costs) - 1:.1%} longer than an even share"
+        f"{name}: the last CTA works {stretch(hands, costs) - 1:.1%} longer than an even share"
         for name, hands in ways.items()
     ]
-    title = f"{len(pieces)} pieces of causal attention, dealt to {blocks} blocks"
-    describe = f"Bars of how long each block works, dealt {'; '.join(told)}."
+    title = f"{len(pieces)} pieces of causal attention, dealt to {blocks} CTAs"
+    describe = f"Bars of how long each CTA works, dealt {'; '.join(told)}."
     high = len(ways) * (PANEL + GAP) - 10
     figure = Figure.small(WIDE, high, title, describe)
     most = max(max(loads(hands, costs)) for hands in ways.values())
