@@ -68,7 +68,7 @@ def outliers(*shape):
 
 
 def eight_bits(x, rows=None):
-    """To E4M3 and back; the largest number of each block of rows becomes 448."""
+    """To E4M3 and back; the largest of each block of rows becomes 448."""
     blocks = x.unflatten(-2, (-1, rows or x.shape[-2]))
     scale = blocks.abs().amax((-2, -1), keepdim=True) / LARGEST
     return ((blocks / scale).to(E4M3).float() * scale).flatten(-3, -2)
@@ -134,7 +134,7 @@ def sums(width=16):
         exact = p.double() @ v.double()
         found = [accumulated(p, v, flush) for flush in (S, 128)]
         off, flushed = ((x - exact).norm() / exact.norm() for x in found)
-        print(f"V of mean {mean}, {S} keys: off by {off:.1%}, two-level {flushed:.2%}")
+        print(f"mean {mean}, {S} keys: off {off:.1%}, two-level {flushed:.2%}")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ PANELS = (  # heading, causal, order of the queries, whether additions have an o
     ("no mask, shifted, in order", False, "shifted", True),
     ("causal, from the first query, in order", True, "up", True),
     ("causal, from the last query, in order", True, "down", True),
-    ("causal, the last keys first (SPT), in order", True, "spt", True),
+    ("causal, last keys first, in order", True, "spt", True),
 )
 
 
