@@ -32,7 +32,7 @@ def p_and_ds(q, k, v, do, lse, delta):
 
 
 def one_pass(q, k, v, do, lse, delta, arrival):
-    """Keys outside: a tile of them owns its dK and dV, and adds to all dQ."""
+    """Keys outside: each tile owns its dK and dV, and adds to all dQ."""
     dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
     for c in arrival:
         for r in tiles(q):
@@ -133,8 +133,8 @@ def sums(width=16):
         v = eight_bits(torch.randn(S, width, device=DEVICE) + mean)
         exact = p.double() @ v.double()
         found = [accumulated(p, v, flush) for flush in (S, 128)]
-        off, flushed = ((x - exact).norm() / exact.norm() for x in found)
-        print(f"mean {mean}, {S} keys: off {off:.1%}, two-level {flushed:.2%}")
+        off, less = ((x - exact).norm() / exact.norm() for x in found)
+        print(f"mean {mean}, {S} keys: off {off:.1%}, two-level {less:.2%}")
 
 
 if __name__ == "__main__":
