@@ -38,7 +38,7 @@ def timeline_svg(batchings: Sequence[Batching]) -> str:
     top = 26.0
     for one, high in zip(batchings, heights, strict=True):
         told = (
-            f"{one.policy}: done at {amount(one.end)}, first token after {amount(one.first)}, "
+            f"{one.policy}: done at {amount(one.end)}, first token after {one.first:.1f}, "
             f"longest gap {amount(one.gap)}"
         )
         figure.words(0, top + 16, told, font_weight="bold")
