@@ -1,7 +1,5 @@
 """Continuous batching on a paged KV cache: a small decoder, a pool of blocks, five requests."""
 
-from collections import deque
-
 import torch
 from torch.nn import functional as F
 
@@ -24,18 +22,15 @@ shapes = (D, H * K), (D, G * K), (D, G * K), (H * K, D), (D, 4 * D), (4 * D, D)
 layers = [[random(*shape) for shape in shapes] for _ in range(LAYERS)]
 
 
-def norm(x):
-    return F.layer_norm(x, (D,))
-
-
 def forward(tokens, positions, attend):
     """The word after each token; `attend` makes the outputs of attention."""
     x = words[tokens] + places[positions]
     for layer, (*qkv, out, up, down) in enumerate(layers):
-        q, k, v = ((norm(x) @ w).unflatten(1, (-1, K)) for w in qkv)
+        h = F.layer_norm(x, (D,))
+        q, k, v = ((h @ w).unflatten(1, (-1, K)) for w in qkv)
         x = x + attend(layer, q, k, v).flatten(1) @ out
-        x = x + F.gelu(norm(x) @ up) @ down
-    return (norm(x) @ words.T).argmax(1).tolist()
+        x = x + F.gelu(F.layer_norm(x, (D,)) @ up) @ down
+    return (F.layer_norm(x, (D,)) @ words.T).argmax(1).tolist()
 
 
 def attention(q, k, v):
@@ -56,9 +51,6 @@ class Request:
     def missing(self, new):
         """Blocks that it lacks for so many more tokens."""
         return -(-(self.cached + new) // BLOCK) - len(self.table)
-
-    def grow(self, new):
-        self.table += [free.pop() for _ in range(self.missing(new))]
 
     def leave(self):
         free.extend(self.table)
@@ -83,74 +75,51 @@ def step(batch):
             own, slots = slice(begin, begin + new), r.slots(r.cached + new)
             keys[layer, slots[r.cached :]] = k[own]
             values[layer, slots[r.cached :]] = v[own]
-            k_all, v_all = keys[layer, slots], values[layer, slots]
-            outputs.append(attention(q[own], k_all, v_all))
+            outputs.append(attention(q[own], keys[layer, slots], values[layer, slots]))
             begin += new
         return torch.cat(outputs)
 
     here = [(r, r.cached + i) for r, new in batch for i in range(new)]
-    tokens, positions = [r.tokens[i] for r, i in here], [i for _, i in here]
-    found, end = forward(tokens, positions, attend), 0
-    for r, new in batch:
-        end, r.cached = end + new, r.cached + new
+    found = forward([r.tokens[i] for r, i in here], [i for _, i in here], attend)
+    for (r, i), word in zip(here, found, strict=True):
+        r.cached = i + 1
         if r.cached == len(r.tokens):  # nothing of its prompt is left
-            r.tokens.append(found[end - 1])
+            r.tokens.append(word)
 
 
-def schedule(running, waiting, admit):
-    """Who runs next, each with how many tokens, and who has to leave."""
-    batch, budget, evicted = [], BUDGET, []
-    for r in list(running):  # the oldest first
+def schedule(running, waiting):
+    """Who is in the next step, each with how many tokens."""
+    batch, budget = [], BUDGET
+    for r in running + waiting:  # the oldest first
         new = min(len(r.tokens) - r.cached, budget)
         while r in running and r.missing(new) > len(free):
-            evicted.append(running.pop())  # the youngest
-            evicted[-1].leave()
-            waiting.appendleft(evicted[-1])
-        if r in running:
-            r.grow(new)
-            batch.append((r, new))
-            budget -= new
-    while admit and waiting and budget and not evicted:
-        r = waiting[0]
-        if r.missing(len(r.tokens)) > len(free):
-            break
-        new = min(len(r.tokens), budget)
-        r.grow(new)
-        running.append(waiting.popleft())
+            running[-1].leave()  # the youngest
+            waiting.insert(0, running.pop())
+        if r not in running:
+            if not budget or r.missing(len(r.tokens)) > len(free):
+                break
+            running.append(r)
+            waiting.remove(r)
+        r.table += [free.pop() for _ in range(r.missing(new))]
         batch.append((r, new))
         budget -= new
-    return batch, evicted
+    return batch
 
 
-def alone(r):
-    """Its tokens from a model without a cache, which runs all of them again."""
-    tokens = r.tokens[: r.prompt]
-    for _ in range(r.wanted):
-        positions = range(len(tokens))
-        found = forward(tokens, positions, lambda _, *qkv: attention(*qkv))
-        tokens.append(found[-1])
-    return tokens
-
-
-for kind in ("continuous", "static"):
-    asked = ("A", 5, 9), ("B", 9, 4), ("C", 11, 6), ("D", 3, 12), ("E", 6, 3)
-    requests = [Request(*each) for each in asked]
-    waiting, running, steps = deque(requests), [], 0
-    while running or waiting:
-        admit = kind == "continuous" or not running
-        batch, evicted = schedule(running, waiting, admit)
-        step(batch)
-        steps += 1
-        held, filled = COUNT - len(free), sum(r.cached for r in running)
-        if kind == "continuous":
-            done = " ".join(f"{r.name}{new}" for r, new in batch)
-            empty = held * BLOCK - filled
-            gone = "".join(f", {r.name} evicted" for r in evicted)
-            print(f"{steps:2}: {done:12} {held:2} blocks, {empty} slots empty{gone}")
-        for r in list(running):
-            if len(r.tokens) == r.prompt + r.wanted:
-                running.remove(r)
-                r.leave()
-    made = sum(r.wanted for r in requests)
-    print(f"{kind} batching: {made} words in {steps} steps;", end=" ")
-    print("as without a cache:", all(r.tokens == alone(r) for r in requests))
+asked = ("A", 5, 9), ("B", 9, 4), ("C", 11, 6), ("D", 3, 12), ("E", 6, 3)
+requests = [Request(*each) for each in asked]
+running, waiting, steps = [], list(requests), 0
+while running or waiting:
+    batch = schedule(running, waiting)
+    step(batch)
+    steps += 1
+    done = " ".join(f"{r.name}{new}" for r, new in batch)
+    queue = "".join(r.name for r in waiting)
+    print(f"{steps:2}: {done:12} {COUNT - len(free):2} blocks  {queue}".rstrip())
+    for r in list(running):
+        if len(r.tokens) == r.prompt + r.wanted:
+            running.remove(r)
+            r.leave()
+for r in requests:  # once more, all tokens at once and no cache
+    found = forward(r.tokens, range(len(r.tokens)), lambda _, *qkv: attention(*qkv))
+    print(f"{r.name} as without a cache: {found[r.prompt - 1 : -1] == r.tokens[r.prompt :]}")

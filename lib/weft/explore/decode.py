@@ -49,7 +49,8 @@ def guesses(acceptance: int = 80, guesses: int = 4, draft: int = 5) -> tuple[str
     picture = speculation_svg(server, (1024, 32768), right, guesses, draft / 100)
     summary = (
         f"{expected_tokens(right, guesses):.2f} tokens in a step, which checks {guesses} guesses "
-        f"and takes as long as {1 + guesses * draft / 100:.2f} where reading is all it waits for."
+        f"and, while reading bounds it, takes {1 + guesses * draft / 100:.2f} times as long as "
+        f"one without."
     )
     return picture, summary
 

@@ -24,8 +24,8 @@ FREE = {"fill_opacity": 0.05}
 def memory_svg(pool: Blocks, columns: int | None = None) -> str:
     """The tables of all sequences, and below them the blocks in the order of the memory.
 
-    A slot with a token carries the token's number in its sequence; one that its block keeps in
-    vain is dashed. A block that several sequences hold has the colours of all.
+    A slot with a token carries the token's number in its sequence; one that is held
+    but empty is dashed. A block that several sequences hold has the colours of all.
     """
     each = min(SLOT, WIDE / pool.block)
     wide = each * pool.block
@@ -44,7 +44,7 @@ def memory_svg(pool: Blocks, columns: int | None = None) -> str:
     )
     keys = [
         ("a token, by its number", HUES[0].paint() | OUTLINE),
-        ("a slot kept in vain", EMPTY),
+        ("held, but empty", EMPTY),
         ("free", FREE),
     ]
     svg.legend(figure, keys)

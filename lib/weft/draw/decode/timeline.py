@@ -37,7 +37,10 @@ def timeline_svg(batchings: Sequence[Batching]) -> str:
     svg.legend(figure, keys)
     top = 26.0
     for one, high in zip(batchings, heights, strict=True):
-        told = f"{one.policy}: done at {amount(one.end)}, longest gap {amount(one.gap)}"
+        told = (
+            f"{one.policy}: done at {amount(one.end)}, first token after {one.first:.1f}, "
+            f"longest gap {amount(one.gap)}"
+        )
         figure.words(0, top + 16, told, font_weight="bold")
         _panel(figure, one, x, top + HEAD)
         top += high
