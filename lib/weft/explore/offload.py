@@ -85,7 +85,7 @@ def computing(chip: str = "h100", way: str = "after", tokens: int = 65536) -> tu
     )
     summary = (
         f"With {amount(flops / 1e12)} TFLOP/s on each GPU, four fifths of a step are "
-        f"computing from so many tokens on: {least}, whatever the model's size."
+        f"computing from so many tokens on: {least}, for a dense model of any size."
     )
     return computing_svg(hosts, flops, tokens, way), summary
 
