@@ -269,7 +269,7 @@ def test_computing_says_what_the_plan_says():
         picture(html)
         for name in explore.SHOWN:
             need = tokens_for(GOAL, HOSTS[name], explore.REACHES[chip], way)
-            assert f"{thousands(need)} on {name}" in summary(html)
+            assert f"{need:,.0f} on {name}" in summary(html)
 
 
 def test_living_says_what_fits():

@@ -3,7 +3,6 @@
 from weft.draw.offload import computing_svg, updates_svg
 from weft.draw.offload import places as levels
 from weft.draw.offload import stream as draw
-from weft.draw.offload.computing import thousands
 from weft.explore.box import chosen, explored
 from weft.plan.arguments import sizes
 from weft.plan.hardware import CHIPS, LINKS
@@ -25,7 +24,7 @@ from weft.plan.units import amount, percent
 REACHED = 0.4  # of the peak, without waiting
 REACHES = {"v100": REACHED * CHIPS["v100"].rate("fp16")}  # FLOP/s
 REACHES |= {name: REACHED * CHIPS[name].rate("bf16") for name in ("a100-80", "h100", "b200")}
-SHOWN = ("desktop", "DGX H100", "GH200")
+SHOWN = ("desktop", "workstation", "DGX H100", "GH200")
 DRIVE = LINKS["pcie4"].bandwidth / 4  # 4 lanes of 16
 
 
@@ -78,15 +77,15 @@ def updates(microbatches: int = 2, adam: int = 3, link: int = 1) -> tuple[str, s
 
 @explored
 def computing(chip: str = "h100", way: str = "after", tokens: int = 65536) -> tuple[str, str]:
-    """How much of a step three machines' GPUs compute, over its tokens, at 40 % of their peak."""
+    """How much of a step four machines' GPUs compute, over its tokens, at 40 % of their peak."""
     flops = chosen("chip", chip, REACHES)
     (tokens,), hosts = sizes(tokens=tokens), {name: HOSTS[name] for name in SHOWN}
     least = ", ".join(
-        f"{thousands(tokens_for(0.8, host, flops, way))} on {name}" for name, host in hosts.items()
+        f"{tokens_for(0.8, host, flops, way):,.0f} on {name}" for name, host in hosts.items()
     )
     summary = (
         f"With {amount(flops / 1e12)} TFLOP/s on each GPU, four fifths of a step are "
-        f"computing from so many tokens on: {least}, whatever the model's size."
+        f"computing from so many tokens on: {least}, for a dense model of any size."
     )
     return computing_svg(hosts, flops, tokens, way), summary
 
