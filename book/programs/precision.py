@@ -14,11 +14,12 @@ def cast(dtype):
 
 
 def e4m3(block=None):
-    """FP8: each block of a row is scaled so that it ends at 448."""
+    """FP8: each block is scaled by a power of two, so that it ends below 448."""
 
     def rounded(x):
         parts = x.reshape(-1, block or x.numel())
-        scale = 448 / parts.abs().amax(1, keepdim=True).clamp(min=1e-30)
+        room = 448 / parts.abs().amax(1, keepdim=True).clamp(min=1e-30)
+        scale = room.log2().floor().exp2()
         eight = (parts * scale).to(torch.float8_e4m3fn)
         return (eight.float() / scale).view_as(x)
 
