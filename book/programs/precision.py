@@ -14,7 +14,7 @@ def cast(dtype):
 
 
 def e4m3(block=None):
-    """FP8: each block is scaled by a power of two, so that it ends below 448."""
+    """FP8: each block times the largest power of two that keeps it within 448."""
 
     def rounded(x):
         parts = x.reshape(-1, block or x.numel())
