@@ -14,11 +14,12 @@ def cast(dtype):
 
 
 def e4m3(block=None):
-    """FP8: each block of a row is scaled so that it ends at 448."""
+    """FP8: each block times a power of two that takes it to at most 448."""
 
     def rounded(x):
         parts = x.reshape(-1, block or x.numel())
-        scale = 448 / parts.abs().amax(1, keepdim=True).clamp(min=1e-30)
+        room = 448 / parts.abs().amax(1, keepdim=True).clamp(min=1e-30)
+        scale = room.log2().floor().exp2()
         eight = (parts * scale).to(torch.float8_e4m3fn)
         return (eight.float() / scale).view_as(x)
 
@@ -94,7 +95,8 @@ def train(name, few, keep=fp32, scale=1.0):
     with torch.no_grad():
         guess = scores(torch.arange(N, device=device)).log_softmax(1)
         above = (chance * (chance.log() - guess)).sum(1).mean()
-    print(f"{name:24} {above:.2f} {sum(zeros) / len(zeros):5.0%} {skipped:5}")
+    gone = sum(zeros) / len(zeros)
+    print(f"{name:24} {above:.2f} {gone:5.0%} {skipped:5}")
 
 
 print(f"{'':24} loss zeros skipped")

@@ -50,10 +50,8 @@ def recipe(root):
 def rank_of(rank, text):
     """Two steps on a rank: losses, and in which types things are."""
     names, seen = {}, set()
-    before = torch.backends.cuda.matmul.fp32_precision
     warnings.filterwarnings("ignore", message=".*returned a view tensor")  # none is written to
     exec(text, names)
-    torch.backends.cuda.matmul.fp32_precision = before
     model = Tower()
     adam = names["prepare"](model, init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
     tokens = torch.arange(2 * 9).reshape(2, 9) % WORDS
@@ -97,9 +95,7 @@ def test_the_recipes_fp8_asks_for_layers_that_are_wide_and_not_the_head(root, mo
     part = SimpleNamespace(Float8LinearConfig=Config, convert_to_float8_training=convert)
     monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(float8=part))
     names = {}
-    before = torch.backends.cuda.matmul.fp32_precision
     exec(recipe(root), names)
-    torch.backends.cuda.matmul.fp32_precision = before
     with pytest.raises(StopIteration):
         names["prepare"](None, None, fp8=True)
     assert asked == {"recipe": "rowwise", "layers": ["blocks.0"]}

@@ -228,7 +228,11 @@ def test_gradients_of_activations_are_not_painted_as_gradients_of_weights():
 def test_each_way_of_adding_has_its_stairs():
     brain = FORMATS["bf16"]
     root = parse(sums_svg(brain, 1.0, 0.3 * brain.epsilon, 40, 3))
-    stairs = [p.get("d") for p in root.iter(f"{SVG}path") if p.get("fill") == "none"]
+    *stairs, mean = [p.get("d") for p in root.iter(f"{SVG}path") if p.get("fill") == "none"]
+    heights = [float(y) for y in re.findall(r"[ML][\d.]+ (-?[\d.]+)", mean)]
+    master = [heights[0], *(float(y) for y in re.findall(r"V(-?[\d.]+)", stairs[0]))]
+    spacing = (heights[0] - master[-1]) / (0.3 * 40)
+    assert max(abs(a - b) for a, b in zip(heights, master, strict=True)) < spacing / 2
     assert len(stairs) == len(WAYS) and all(d.count("H") == 40 for d in stairs)
     rises = [len(set(re.findall(r"V(-?[\d.]+)", d))) for d in stairs]
     walks = [summed(brain, 1.0, 0.3 * brain.epsilon, 40, way, 3) for way in WAYS]

@@ -24,7 +24,7 @@ from weft.plan.precision.formats import (
     known,
     least_update,
 )
-from weft.plan.precision.gain import linear_gain
+from weft.plan.precision.gain import linear_gain, linear_part
 from weft.plan.precision.scale import LossScale, blocked, delayed, in_blocks, outlier
 from weft.plan.precision.state import RECIPES, Recipe
 from weft.plan.precision.sums import summed
@@ -466,3 +466,10 @@ def test_the_gain_of_fp8_grows_with_the_layer_to_the_ratio_of_the_peaks():
     work = 6 * 4096**3 / 0.7
     expected = work / chip.rate("bf16") / (work / chip.rate("fp8") + casts)
     assert sure == pytest.approx(expected)
+
+
+def test_layers_at_the_assumed_rate_and_nothing_else_take_the_whole_step():
+    chip, params = CHIPS["h100"], 7 * 10**9
+    tokens = 0.7 * chip.rate("bf16") / (6 * params)
+    assert linear_part(tokens, params, chip) == pytest.approx(1)
+    assert linear_part(tokens / 2, params, chip, share=0.35) == pytest.approx(1)

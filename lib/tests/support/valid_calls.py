@@ -267,6 +267,7 @@ VALUES = {
     "plan.precision.known.": {"format": "fp16"},
     "plan.precision.LossScale.": {"steps": 3},
     "plan.precision.linear_gain.": {"m": 64, "k": 32, "n": 16, "chip": CHIPS["h100"]},
+    "plan.precision.linear_part.": {"tokens": 5760.0, "params": 64, "chip": CHIPS["h100"]},
     "plan.precision.outlier.": {"size": 4096.0, "n": 16},
     "plan.precision.summed.": {"start": 1.0, "update": 0.25, "steps": 3, "way": "kahan", "seed": 0},
     "plan.processes.": {

@@ -6,6 +6,7 @@ from weft.plan.arguments import chosen, sizes, whole
 from weft.plan.precision import WAYS, Format, summed
 
 WIDE, HIGH = 480, 180
+MANY = 100  # paths of stochastic rounding in their mean
 OUTLIER = Colour("weft-outlier", "#CC6677")
 NAMES = {
     "exact": "fp32 master",
@@ -21,8 +22,13 @@ LINES = {
 
 
 def sums_svg(format: Format, start: float, update: float, steps: int, seed: int = 0) -> str:
-    """The weight after each update, by each of WAYS; lines across are the format's numbers."""
+    """The weight after each update, by each of WAYS; lines across are the format's numbers.
+
+    Of stochastic rounding one path is drawn, and dotted the mean of MANY.
+    """
     found = {way: [start, *summed(format, start, update, steps, way, seed)] for way in WAYS}
+    paths = [summed(format, start, update, steps, "stochastic", seed + i) for i in range(MANY)]
+    mean = [start, *(sum(at) / MANY for at in zip(*paths, strict=True))]
     values = [value for walk in found.values() for value in walk]
     gap = format.spacing(start)
     low, high = min(values) - gap / 2, max(values) + gap / 2
@@ -51,6 +57,9 @@ def sums_svg(format: Format, start: float, update: float, steps: int, seed: int 
             outline += f"H{number(x(i))}V{number(y(value))}"
         look = LINES[way].stroke(2.5) if way in LINES else {"stroke": "currentColor"}
         figure.mark("path", d=outline, fill="none", **look)
+    points = [f"{number(x(i))} {number(y(value))}" for i, value in enumerate(mean)]
+    dotted = LINES["stochastic"].stroke(2) | {"stroke_dasharray": "2 3"}
+    figure.mark("path", d="M" + "L".join(points), fill="none", **dotted)
     with figure.group(text_anchor="middle", font_size=11):
         for tick in x.ticks(6):
             figure.words(x(tick), 44 + HIGH + 16, str(tick))
@@ -67,9 +76,9 @@ def _describe(format: Format, found: dict[str, list[float]]) -> str:
 
 SHARED = {
     "tensor": "one scale for the tensor",
-    "row": "a scale per row",
-    "tile": "a scale per 4 × 4",
-    "block": "a scale per 1 × 4",
+    "row": "per row: torchao",
+    "tile": "per 4 × 4: weights",
+    "block": "per 1 × 4: activations",
 }
 
 

@@ -12,7 +12,7 @@ from weft.plan.precision.formats import (
     known,
     least_update,
 )
-from weft.plan.precision.gain import linear_gain
+from weft.plan.precision.gain import linear_gain, linear_part
 from weft.plan.precision.scale import LossScale, blocked, delayed, in_blocks, outlier
 from weft.plan.precision.state import RECIPES, Recipe
 from weft.plan.precision.sums import WAYS, summed
@@ -36,6 +36,7 @@ __all__ = [
     "known",
     "least_update",
     "linear_gain",
+    "linear_part",
     "outlier",
     "summed",
 ]

@@ -237,19 +237,22 @@ def known(format: str) -> Format:
     return FORMATS[chosen("format", format, FORMATS)]
 
 
-def add(format: Format, *numbers: float) -> float:
+def add(format: Format, *numbers: float, threshold: float | None = None) -> float:
     """A sum from left to right in a format, rounded after every addition.
 
-    The exact sum of two numbers is rounded once, which is what hardware does.
+    The exact sum of two numbers is rounded once, which is what hardware does. `threshold` says how,
+    see Format.encode: 1 cuts off.
 
     >>> add(FORMATS["fp16"], 2048, 1, 1, 1), add(FORMATS["fp16"], 1, 1, 1, 2048)
     (2048.0, 2052.0)
+    >>> add(FORMATS["fp16"], 2048, 3), add(FORMATS["fp16"], 2048, 3, threshold=1.0)
+    (2052.0, 2050.0)
     """
     instance(Format, format=format)
     numbers = tuple(_finite("numbers", x) for x in numbers)
-    total = format.round(numbers[0]) if numbers else 0.0
+    total = format.round(numbers[0], threshold) if numbers else 0.0
     for x in numbers[1:]:
-        total = format.round(total + format.round(x))
+        total = format.round(total + format.round(x, threshold), threshold)
     return total
 
 

@@ -24,3 +24,19 @@ def linear_gain(
     work = 3 * 2 * m * k * n / share
     casts = sum(max(6 * x / chip.bandwidth, 2 * launch) for x in (m * k, k * n, m * n))
     return work / chip.rate("bf16") / (work / chip.rate("fp8") + casts)
+
+
+def linear_part(tokens: float, params: int, chip: Chip, share: float = 0.7) -> float:
+    """The part of a step that linear layers take, from the tokens that a GPU trains on per second.
+
+    `params` are those of the layers, each in three matmuls of 2 FLOPs for a token, in bf16 at
+    `share` of the peak. More than 1 says that they ran faster than assumed.
+
+    >>> from weft.plan.hardware import CHIPS
+    >>> round(linear_part(5760, 7 * 10**9, CHIPS["h100"]), 2)
+    0.35
+    """
+    sizes(params=params)
+    instance(Chip, chip=chip)
+    tokens, share = amount("tokens", tokens), amount("share", share, above=True)
+    return 6 * params * tokens / (share * chip.rate("bf16"))
