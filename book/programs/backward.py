@@ -1,4 +1,4 @@
-"""Attention's backward in tiles, and attention in eight bits: one head."""
+"""Attention's backward in tiles, and attention in eight bits."""
 
 import sys
 from functools import partial
@@ -13,10 +13,10 @@ LARGEST = torch.finfo(E4M3).max  # 448
 
 def forward(q, k, v, cast=lambda p: p):
     """Output and log-sum-exp of each row; `cast` rounds the weights."""
-    s = q @ k.T * q.shape[1] ** -0.5
-    top = s.amax(1, keepdim=True)
+    s = q @ k.mT * q.shape[-1] ** -0.5
+    top = s.amax(-1, keepdim=True)
     p = torch.exp(s - top)
-    row_sum = p.sum(1, keepdim=True)
+    row_sum = p.sum(-1, keepdim=True)
     return cast(p) @ v / row_sum, top + row_sum.log()
 
 
@@ -32,7 +32,7 @@ def p_and_ds(q, k, v, do, lse, delta):
 
 
 def one_pass(q, k, v, do, lse, delta, arrival):
-    """Keys outside: a tile of them owns its dK and dV, and adds to all dQ."""
+    """Keys outside: each tile owns its dK and dV, and adds to all dQ."""
     dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
     for c in arrival:
         for r in tiles(q):
@@ -43,54 +43,35 @@ def one_pass(q, k, v, do, lse, delta, arrival):
     return dq, dk, dv
 
 
-def dq_alone(q, k, v, do, lse, delta, arrival):
-    """Queries outside: a tile of queries owns its dQ."""
-    dq = torch.zeros_like(q)
-    for r in arrival:
-        for c in tiles(k):
-            _, ds = p_and_ds(q[r], k[c], v[c], do[r], lse[r], delta[r])
-            dq[r] += ds @ k[c]
-    return (dq,)
-
-
 def gradients(T=160, S=224, K=64):
     q, k, v, do = (torch.randn(n, K, device=DEVICE) for n in (T, S, S, T))
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    once, plain, tiled = (FlopCounterMode(display=False) for _ in range(3))
-    with once:
+    with FlopCounterMode(display=False) as once:
         o, lse = forward(*leaves)
-    with plain:
-        wanted = torch.autograd.grad(o, leaves, do)
+    wanted = torch.autograd.grad(o, leaves, do)
     delta = (do * o).sum(1, keepdim=True)
     given = [x.detach() for x in (q, k, v, do, lse, delta)]
-    with tiled:
+    with FlopCounterMode(display=False) as tiled:
         found = one_pass(*given, tiles(k))
     near = partial(torch.allclose, atol=1e-4)
     print("dq, dk, dv are autograd's:", *map(near, found, wanted))
-    for name, count in ("P kept", plain), ("P made again", tiled):
-        ratio = count.get_total_flops() / once.get_total_flops()
-        print(f"backward, {name}: {ratio:g} forwards")
-    for run, order in (one_pass, tiles(k)), (dq_alone, tiles(q)):
-        forth, back = run(*given, order), run(*given, order[::-1])
-        same = map(torch.equal, forth, back)
-        print(f"{run.__name__}, last tile first, same bits:", *same)
+    ratio = tiled.get_total_flops() / once.get_total_flops()
+    print(f"FLOPs of the backward: {ratio:g} forwards")
+    back = one_pass(*given, tiles(k)[::-1])
+    print("last keys first, same bits:", *map(torch.equal, found, back))
 
 
-def outliers(n, width=128):
+def outliers(*shape):
     """N(0, 1), and one number in a thousand has N(0, 100) on top."""
-    x, wide = torch.randn(2, n, width)
-    return (x + 10 * wide * (torch.rand(n, width) < 0.001)).to(DEVICE)
-
-
-def half(x):
-    return x.half().float()
+    x, wide = torch.randn(2, *shape)
+    return (x + 10 * wide * (torch.rand(shape) < 0.001)).to(DEVICE)
 
 
 def eight_bits(x, rows=None):
-    """To E4M3 and back; the largest number of a block of rows becomes 448."""
-    blocks = x.unflatten(0, (-1, rows or len(x)))
-    scale = blocks.abs().amax((1, 2), keepdim=True) / LARGEST
-    return ((blocks / scale).to(E4M3).float() * scale).flatten(0, 1)
+    """To E4M3 and back; the largest of each block of rows becomes 448."""
+    blocks = x.unflatten(-2, (-1, rows or x.shape[-2]))
+    scale = blocks.abs().amax((-2, -1), keepdim=True) / LARGEST
+    return ((blocks / scale).to(E4M3).float() * scale).flatten(-3, -2)
 
 
 def three_bits(x):
@@ -113,24 +94,19 @@ def rotation(width=128):
     return (signs * matrix * width**-0.5).to(DEVICE)
 
 
-def errors(T=256, S=8192, heads=8):
-    squares = {}
-    per_block = partial(eight_bits, rows=128)
-    for _ in range(heads):
-        plain, turn = [outliers(n) for n in (T, S, S)], rotation()
-        turned = plain[0] @ turn, plain[1] @ turn, plain[2]
-        truth, _ = forward(*(x.double() for x in plain))
-        for name, qkv, rounded, cast in (
-            ("fp16", plain, half, half),
-            ("e4m3, one scale per tensor", plain, eight_bits, lifted),
-            ("e4m3, one per 128 rows", plain, per_block, lifted),
-            ("three bits, any size", plain, three_bits, lifted),
-            ("e4m3, Q and K rotated", turned, eight_bits, lifted),
-        ):
-            o, _ = forward(*map(rounded, qkv), cast)
-            squares.setdefault(name, []).append((o - truth).square().mean())
-    for name, found in squares.items():
-        print(f"{name}: RMSE {torch.stack(found).mean().sqrt():.1e}")
+def errors(T=256, S=8192, heads=8, width=128):
+    q, k, v = (outliers(heads, n, width) for n in (T, S, S))
+    truth, _ = forward(*(x.double() for x in (q, k, v)))
+    plain, turn = torch.eye(width).to(DEVICE), rotation(width)
+    for name, m, rounded in (
+        ("one scale for all", plain, eight_bits),
+        ("one for 128 rows", plain, partial(eight_bits, rows=128)),
+        ("one for each row", plain, partial(eight_bits, rows=1)),
+        ("none, three bits of mantissa", plain, three_bits),
+        ("one for all, Q and K rotated", turn, eight_bits),
+    ):
+        o, _ = forward(*map(rounded, (q @ m, k @ m, v)), lifted)
+        print(f"{name}: RMSE {(o - truth).square().mean().sqrt():.1e}")
 
 
 def accumulated(a, b, flush):
@@ -152,13 +128,13 @@ def accumulated(a, b, flush):
 
 
 def sums(width=16):
-    for S in 1024, 8192, 65536:
+    for mean, S in (0, 8192), (1, 1024), (1, 8192), (1, 65536):
         p = lifted(torch.rand(1, S, device=DEVICE))
-        v = eight_bits(torch.randn(S, width, device=DEVICE) + 1)
+        v = eight_bits(torch.randn(S, width, device=DEVICE) + mean)
         exact = p.double() @ v.double()
         found = [accumulated(p, v, flush) for flush in (S, 128)]
-        off, flushed = ((x - exact).norm() / exact.norm() for x in found)
-        print(f"{S} keys: P V off by {off:.1%}, flushed each 128: {flushed:.2%}")
+        off, less = ((x - exact).norm() / exact.norm() for x in found)
+        print(f"mean {mean}, {S} keys: off {off:.1%}, two-level {less:.2%}")
 
 
 if __name__ == "__main__":

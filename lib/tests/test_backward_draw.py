@@ -63,7 +63,7 @@ def test_the_outlier_is_one_bar_and_then_none():
 
 
 @pytest.mark.parametrize("mask", explore.MASKS)
-@pytest.mark.parametrize("rows", ["up", "down", "shifted"])
+@pytest.mark.parametrize("rows", ["up", "down", "shifted", "spt"])
 @pytest.mark.parametrize("adds", explore.ADDS)
 def test_the_slider_has_a_picture_or_says_why_not(mask, rows, adds):
     for tiles, handoff in ((3, 0), (10, 75)):

@@ -12,7 +12,13 @@ from weft.plan.hopper import SM
 GAMES = [
     (queries, keys, causal, rows, ordered, handoff)
     for queries, keys in ((1, 1), (4, 4), (6, 3), (7, 5))
-    for causal, rows in ((False, "up"), (False, "shifted"), (True, "up"), (True, "down"))
+    for causal, rows in (
+        (False, "up"),
+        (False, "shifted"),
+        (True, "up"),
+        (True, "down"),
+        (True, "spt"),
+    )
     for ordered, handoff in ((False, 0), (True, 0), (True, 0.3))
 ]
 
@@ -37,7 +43,9 @@ def test_each_pair_is_computed_once_and_added_after_the_one_before(game):
             turn = sorted((o for o in steps if (o.head, o.query) == (head, query)), key=_key)
             assert all(a.added + handoff <= b.added + 1e-9 for a, b in pairwise(turn))
             if rows != "shifted":
-                assert [one.key for one in turn] == sorted(one.key for one in turn)
+                assert [one.key for one in turn] == sorted(
+                    (one.key for one in turn), reverse=rows == "spt"
+                )
 
 
 def _key(one):
@@ -52,6 +60,8 @@ def test_what_an_order_costs():
     assert all(one.query == 5 and one.start == 5 for key, one in late.items() if key < 5)
     assert kept(6, 6, 50, 6, rows="down") > 0.9 > 0.7 > kept(6, 6, 50, 6, rows="up")
     assert used(additions(8, 8, 3, 8, causal=False, ordered=False), 8) == 1
+    stairs = additions(6, 6, 1, 6, True, "spt", True, 0.75)
+    assert all(one.start == one.query - one.key for one in stairs)
 
 
 def test_the_published_orders_come_in_the_order_of_the_count():

@@ -34,10 +34,11 @@ PANELS = (  # heading, causal, order of the queries, whether additions have an o
     ("no mask, shifted, in order", False, "shifted", True),
     ("causal, from the first query, in order", True, "up", True),
     ("causal, from the last query, in order", True, "down", True),
+    ("causal, last keys first, in order", True, "spt", True),
 )
 
 
-def jam_svg(queries: int = 6, keys: int = 6, panels: Sequence[int] = (0, 1, 2, 3)) -> str:
+def jam_svg(queries: int = 6, keys: int = 6, panels: Sequence[int] = (0, 1, 2, 3, 4)) -> str:
     """A row for each program, a cell for each tile of dQ that it adds to, time to the right."""
     queries, keys = sizes(queries=queries, keys=keys)
     games = [

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from weft.plan.arguments import amount, chosen, few, instance, number, row, sizes, whole
 from weft.plan.hopper import SM, Sm
 
-ROWS = ("up", "down", "shifted")
+ROWS = ("up", "down", "shifted", "spt")
 
 
 # --- what a tile takes ----------------------------------------------------------------------------
@@ -105,8 +105,8 @@ class DqAddition(NamedTuple):
 def query_walk(key: int, queries: int, keys: int, causal: bool, rows: str) -> list[int]:
     """The tiles of queries that see a tile of keys, in the order of its program.
 
-    `up` begins with the first of them, `down` with the last; `shifted`, without a mask, begins a
-    share further on for each tile of keys, so that no two programs are at one dQ.
+    `up` and `spt` begin with the first of them, `down` with the last; `shifted`, without a mask,
+    begins further on for each tile of keys, so that no two programs are at one dQ.
 
     >>> query_walk(1, 4, 4, True, "up"), query_walk(1, 4, 4, False, "shifted")
     ([1, 2, 3], [1, 2, 3, 0])
@@ -118,10 +118,10 @@ def query_walk(key: int, queries: int, keys: int, causal: bool, rows: str) -> li
     first = key * queries // keys
     if rows == "shifted":
         if causal:
-            raise ValueError("rows is 'shifted', must be 'up' or 'down' with a causal mask")
+            raise ValueError("rows is 'shifted', must be 'up', 'down' or 'spt' with a causal mask")
         return [*range(first, queries), *range(first)]
     walk = range(first if causal else 0, queries)
-    return list(walk if rows == "up" else reversed(walk))
+    return list(reversed(walk) if rows == "down" else walk)
 
 
 def additions(
@@ -136,10 +136,11 @@ def additions(
 ) -> list[DqAddition]:
     """Every step of a backward pass on `sms` multiprocessors, one clock a step.
 
-    Programs start in the order of heads and keys as multiprocessors become free. With `ordered`,
-    the parts of a dQ are added in one order: that of the keys, or, `shifted`, that in which the
-    programs would come there by themselves. An addition takes `handoff` clocks, until which the
-    next one waits, and a program computes at most one step ahead of its own.
+    Programs start in the order of heads and keys as multiprocessors become free, `spt` (shortest
+    processing time first) with the last keys of a head. With `ordered`, the parts of a dQ are
+    added in the order in which their programs start, or, `shifted`, in that in which the programs
+    would come there by themselves. An addition takes `handoff` clocks, until which the next one
+    waits, and a program computes at most one step ahead of its own.
 
     >>> [one.start for one in additions(2, 2, sms=2, rows="up")]
     [0.0, 1.0, 0.0]
@@ -152,8 +153,9 @@ def additions(
         query: sorted((walk.index(query), key) for key, walk in enumerate(walks) if query in walk)
         for query in range(queries)
     }
+    launch = range(keys)[:: -1 if rows == "spt" else 1]
     if rows != "shifted":
-        turns = {query: sorted(turn, key=lambda at: at[1]) for query, turn in turns.items()}
+        turns = {q: sorted(turn, key=lambda at: launch.index(at[1])) for q, turn in turns.items()}
     before = {
         (key, query): turn[i - 1][1] if i else None
         for query, turn in turns.items()
@@ -161,15 +163,16 @@ def additions(
     }
     if not ordered:
         before = dict.fromkeys(before)
-    return _played(walks, before, heads, min(sms, heads * keys), handoff)
+    waiting = [(head, key) for head in range(heads) for key in launch]
+    return _played(walks, before, waiting, min(sms, len(waiting)), handoff)
 
 
-def _played(walks, before, heads, sms, handoff) -> list[DqAddition]:
+def _played(walks, before, waiting, sms, handoff) -> list[DqAddition]:
     """The steps as they come, each program waiting for the additions before its own."""
     made: dict[tuple[int, int, int], DqAddition] = {}
     free = [(0.0, sm) for sm in range(sms)]
     heapify(free)
-    waiting = [(head, key) for head in range(heads) for key in range(len(walks))][::-1]
+    waiting = waiting[::-1]
     running = []  # sm, head, key, next step, start of that step, when its last part was added
     while waiting or running:
         while waiting and free:
@@ -228,10 +231,13 @@ def kept(
     return used(steps, sms) / free
 
 
-# FlashAttention-3's backward on an H100, bf16, causal, two sequences of 8192 tokens with 16 heads
+# FlashAttention-3's backward on Hopper, causal, two sequences of 8192 tokens with 16 heads
 # of 128, in TFLOP/s: pull request 1893 of Dao-AILab/flash-attention, September 2025. `down` is
-# what it calls mblock reverse, `up` naive; SPT also takes the tiles of keys from the last.
-DETERMINISTIC = {"atomic": 574.7, "up": 361.3, "down": 464.0, "spt": 474.0}
+# what it calls mblock reverse, `up` naive. Beside them FlashAttention-2 in deterministic mode,
+# and FlashAttention-3's forward.
+DETERMINISTIC = {
+    "atomic": 574.7, "up": 361.3, "down": 464.0, "spt": 474.0, "fa2": 166.0, "forward": 659.8,
+}  # fmt: skip
 
 
 # --- one multiprocessor's clock -------------------------------------------------------------------
