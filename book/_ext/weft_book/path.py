@@ -20,7 +20,7 @@ BOX = re.compile(r"^\*\*Needs:\*\* (.+?) \*\*Takes:\*\* (.+?) \*\*New words:\*\*
 PAGE = re.compile(r"\]\((\w+)\.md")
 LABEL = re.compile(r"\{ref\}`[^`<]*<?([a-z]+)-[a-z-]+>?`")
 WORD = re.compile(r"(?<!\*)\*([^*]+)\*(?!\*)")
-MINUTES = re.compile(r"(\d+)(?: minutes)?|(an hour)|(half of one)")
+MINUTES = re.compile(r"(?<![\w.-])(\d+)|(an hour)|(half of one)")
 
 
 class Chapter(NamedTuple):
@@ -57,7 +57,7 @@ def chapter(stem: str, part: str, text: str) -> Chapter | None:
     lab = re.sub(r"^\([^)]*\)", "", lab)  # its address
     named = dict.fromkeys(PAGE.findall(needs) + LABEL.findall(needs))
     title = text.partition("\n")[0].removeprefix("# ").strip()
-    own = tuple(word.replace("`", "") for word in WORD.findall(words))
+    own = tuple(word for word in WORD.findall(words) if word[0].isalnum())
     return Chapter(
         stem, part, title, tuple(named), minutes(reading),
         minutes(lab) if MINUTES.search(lab) else 0, own,
@@ -67,9 +67,7 @@ def chapter(stem: str, part: str, text: str) -> Chapter | None:
 def chapters(root: Path) -> list[Chapter]:
     """The chapters of a book in the order of its table of contents."""
     parts = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]
-    pages = [
-        (Path(page["file"]), part["caption"]) for part in parts for page in part["chapters"]
-    ]
+    pages = [(Path(page["file"]), part["caption"]) for part in parts for page in part["chapters"]]
     read = [
         chapter(page.name, part, (root / f"{page}.md").read_text(encoding="utf-8"))
         for page, part in pages
@@ -99,7 +97,8 @@ def path(book: list[Chapter]) -> list[str]:
         needs = ", ".join(f"[{stem}]({stem}.md)" for stem in one.needs if stem in stems)
         lab = f"{one.lab} min" if one.lab else "–"
         lines.append(
-            f"| {part} | [{one.title}]({one.stem}.md) | {needs or '–'} | {one.reading} min | {lab} |"
+            f"| {part} | [{one.title}]({one.stem}.md) | {needs or '–'}"
+            f" | {one.reading} min | {lab} |"
         )
     reading, lab = sum(one.reading for one in book), sum(one.lab for one in book)
     lines += ["", f"Together {hours(reading)} of reading and {hours(lab)} of labs."]
@@ -113,8 +112,8 @@ def words(book: list[Chapter]) -> list[str]:
         for word in one.words:
             where.setdefault(word, []).append(one.stem)
     lines, letter = [], ""
-    for word in sorted(where, key=lambda word: word.lstrip("$\\").casefold()):
-        first = next((sign.upper() for sign in word if sign.isalpha()), "")
+    for word in sorted(where, key=str.casefold):
+        first = word[0].upper() if word[0].isalpha() else "0–9"
         if first != letter:
             letter = first
             lines += ["", f"**{letter}**", ""]
