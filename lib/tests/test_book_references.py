@@ -1,5 +1,6 @@
 """The list of references: where a title leads, and that no two works look the same in the text."""
 
+import re
 import sys
 
 import pytest
@@ -37,6 +38,8 @@ def one(**fields: str):
         "github.com/a/b.js, issue 3, comments": "https://github.com/a/b.js/issues/3",
         "github.com/a/b/issues/3": "https://github.com/a/b/issues/3",
         "github.com/a/b, docs/x.md": "https://github.com/a/b",
+        r"github.com/a/b{\_}c, issue 3": "https://github.com/a/b_c/issues/3",
+        r"docs.example.org/a\_b": "https://docs.example.org/a_b",
         "docs.example.org/guide/x.html, section 2": "https://docs.example.org/guide/x.html",
         "University of Somewhere": None,
         "fla/ops/kda/chunk.py in the package": None,
@@ -55,6 +58,12 @@ def test_a_doi_and_an_eprint_are_addresses(references):
 def test_nearly_all_works_have_an_address(references, entries):
     shelf = {key for key, entry in entries.items() if references.link(entry) is None}
     assert len(shelf) < 0.05 * len(entries), sorted(shelf)
+
+
+def test_addresses_are_such(references, entries):
+    plain = re.compile(r"https?://[\w.-]+(/[\w./~%+=?&#@:-]*)?")
+    links = filter(None, map(references.link, entries.values()))
+    assert [link for link in links if not plain.fullmatch(link)] == []
 
 
 def test_no_two_works_look_the_same(references, entries):

@@ -6,6 +6,7 @@
     planner   {planner}                     a form that plans a model on a cluster
     guess     {guess}, {guess-answer}       the reader's guess, kept and compared
     measured  {measured}, {measured-value}  records of book/measured
+    path      {path}, {words}               the way through the chapters, and their words
     labs      the labs' stored outputs      pictures among them
     icons     the theme's icons             those that a page shows
     references                              a list with links, no two works alike
@@ -22,6 +23,7 @@ from . import (
     icons,
     labs,
     measured,
+    path,
     picture,
     planner,
     references,
@@ -46,6 +48,7 @@ def setup(app):
         icons,
         measured,
         labs,
+        path,
         references,
         repository,
     ):

@@ -27,7 +27,7 @@ def link(entry: Entry) -> str | None:
         return fields["url"]
     if "doi" in fields:
         return f"https://doi.org/{fields['doi']}"
-    where = fields.get("howpublished", "")
+    where = re.sub(r"\{?\\([_%#&])\}?", r"\1", fields.get("howpublished", ""))  # TeX's escapes
     said = f"arXiv:{fields['eprint']}" if "eprint" in fields else f"{where} {fields.get('note')}"
     if found := PAPER.search(said):
         return f"https://arxiv.org/abs/{found[1]}"
