@@ -96,7 +96,7 @@ def test_how_often_torch_gathers_stages_that_fsdp_shards(v, gathers):
 
 
 def test_what_torch_recomputes_when_it_splits_a_checkpointed_backward():
-    """Four blocks of two linear layers: 24 matmuls in one backward, 48 in its two halves."""
+    """Four blocks of a norm and two linear layers: 24 matmuls in one backward, 48 in its two halves."""
     from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
     from torch.profiler import ProfilerActivity, profile
     from torch.utils.checkpoint import checkpoint
@@ -111,8 +111,10 @@ def test_what_torch_recomputes_when_it_splits_a_checkpointed_backward():
         events = seen.key_averages()
         return found, sum(e.count for e in events if e.key in ("aten::mm", "aten::addmm"))
 
-    blocks = [Recomputed(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6)) for _ in range(4)]
-    model, x = nn.Sequential(*blocks), torch.randn(4, 6, requires_grad=True)
+    def block():
+        return Recomputed(nn.LayerNorm(6), nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6))
+
+    model, x = nn.Sequential(*(block() for _ in range(4))), torch.randn(4, 6, requires_grad=True)
     y = model(x)
     _, whole = matmuls(lambda: y.sum().backward())
     y = model(x)
