@@ -82,3 +82,43 @@ def test_the_recipe_trains_as_one_process_does(recipe, name, v):
     found = launch(trained, 2, recipe, name, v, backend="gloo")
     assert sum(weights for _, weights in found) == 2 * LAYERS
     assert max(wrong for wrong, _ in found) < 1e-12
+
+
+@pytest.mark.parametrize(("v", "gathers"), [(2, 2), (3, 3), (5, 23)])
+def test_how_often_torch_gathers_stages_that_fsdp_shards(v, gathers):
+    """It keeps three of a rank's stages whole, so more are gathered anew for each microbatch."""
+    from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+    actions = get_schedule_ops("Interleaved1F1B", 4, 16, num_stages_per_rank=v, with_comms=True)
+    kinds = [action.computation_type.name for action in actions[0] if action is not None]
+    assert kinds.count("UNSHARD") == gathers
+    assert kinds.count("REDUCE_GRAD") == v
+
+
+def test_what_torch_recomputes_when_it_splits_a_checkpointed_backward():
+    """Four blocks of a norm and two linear layers: 24 matmuls in one backward, 48 in its two halves."""
+    from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+    from torch.profiler import ProfilerActivity, profile
+    from torch.utils.checkpoint import checkpoint
+
+    class Recomputed(nn.Sequential):
+        def forward(self, x):
+            return x + checkpoint(super().forward, x, use_reentrant=False)
+
+    def matmuls(call):
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            found = call()
+        events = seen.key_averages()
+        return found, sum(e.count for e in events if e.key in ("aten::mm", "aten::addmm"))
+
+    def block():
+        return Recomputed(nn.LayerNorm(6), nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6))
+
+    model, x = nn.Sequential(*(block() for _ in range(4))), torch.randn(4, 6, requires_grad=True)
+    y = model(x)
+    _, whole = matmuls(lambda: y.sum().backward())
+    y = model(x)
+    inputs = [y], [torch.ones_like(y)], [x], model.parameters()
+    (_, groups), first = matmuls(lambda: stage_backward_input(*inputs))
+    _, second = matmuls(lambda: stage_backward_weight(model.parameters(), groups))
+    assert (whole, first, second) == (24, 16, 32)

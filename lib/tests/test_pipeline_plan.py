@@ -761,3 +761,14 @@ def test_twice_as_far_ahead_hides_hops_up_to_half_of_a_microbatch(p):
         each = (long.makespan - short.makespan) / 40 - 3
         assert isclose(each, more, abs_tol=1e-9) if more is not None else each > 0.3
         assert max(short.peak_live) == 2 * p - 1
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.parametrize("w", [0.5, 1.0])
+def test_zb_h1_hides_hops_up_to_half_a_weight_gradient(p, w):
+    def added(c):
+        few, many = (simulate(zb_h1(p, m), w=w, c=c).makespan for m in (32, 64))
+        return (many - few) / 32 - (2 + w)
+
+    assert added(0.49 * w) == pytest.approx(0)
+    assert added(0.55 * w) > 0.05 * w
