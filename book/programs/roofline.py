@@ -78,15 +78,15 @@ operations = [  # name, call, kernels, FLOPs, numbers read or written
     ("softmax in 1", partial(torch.softmax, x, 1, out=out), 1, 5 * N, 2 * N),
 ]
 
-print(f"{'':13}{'MFLOP':>5}{'MB':>5}{'FLOP/B':>7}", end="")
-print(f"{'overhead':>9}{'memory':>9}{'compute':>9}{'took':>9}{'the bound':>11}")
+print(f"{'':12}{'MFLOP':>5}{'MB':>5}{'FLOP/B':>7}", end="")
+print(f"{'overhead':>9}{'memory':>9}{'compute':>9}{'took':>9}{'the bound':>10}")
 for name, run, kernels, flops, numbers in operations:
     nbytes = numbers * size
     walls = kernels * overhead, nbytes / bandwidth, flops / rate
     bound = max(walls)
     took = seconds(run, calls=1 + int(0.01 / bound))
-    print(f"{name:13}{flops / 1e6:5.0f}{nbytes / 1e6:5.0f}", end="")
+    print(f"{name:12}{flops / 1e6:5.0f}{nbytes / 1e6:5.0f}", end="")
     print(f"{flops / nbytes:7.3g}", end="")
     for each in (*walls, took):
         print(f" {each * 1e6:5.0f} us", end="")
-    print(f"{took / bound:5.1f} times")
+    print(f"{took / bound:4.1f} times")
