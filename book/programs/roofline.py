@@ -49,7 +49,8 @@ a, b, c = x[0], y[0], out[0]
 # Three roofs: a call with nothing to do, a copy, a large square matmul.
 overhead = seconds(partial(torch.add, a[:1], b[:1], out=c[:1]), calls=2000)
 bandwidth = 2 * N * size / seconds(partial(out.copy_, x))
-rate = 2 * SIDE**3 / seconds(partial(torch.mm, square, square), calls=200 if GPU else 1)
+calls = 200 if GPU else 1  # in a row, or the clock is not yet down
+rate = 2 * SIDE**3 / seconds(partial(torch.mm, square, square), calls)
 print(f"a call costs {overhead * 1e6:.1f} us", end=", ")
 print(f"a copy moves {bandwidth / 1e9:.1f} GB/s", end=", ")
 print(f"a matmul does {rate / 1e12:.3f} TFLOP/s")
@@ -79,7 +80,8 @@ operations = [  # name, call, kernels, FLOPs, numbers read or written
 ]
 
 print(f"{'':12}{'MFLOP':>5}{'MB':>5}{'FLOP/B':>7}", end="")
-print(f"{'overhead':>9}{'memory':>9}{'compute':>9}{'took':>9}{'the bound':>10}")
+print(f"{'overhead':>9}{'memory':>9}{'compute':>9}", end="")
+print(f"{'took':>9}{'the bound':>10}")
 for name, run, kernels, flops, numbers in operations:
     nbytes = numbers * size
     walls = kernels * overhead, nbytes / bandwidth, flops / rate
