@@ -12,9 +12,9 @@ from weft.plan import roofline
 from weft.plan.hardware import CHIPS
 from weft.plan.roofline import ElementwiseOp
 
-COUNTING, TOKENS = "Counting FLOPs and bytes", "How many rows pay for a weight"
+COUNTING, TOKENS = "Counting FLOPs and bytes", "How many rows a weight needs"
 FUSING, LAYER = "Why fusing helps", "Which wall does a layer meet?"
-PASSES, ACT = "Three passes, two, one", "A kernel whose bytes are counted"
+PASSES, ACT = "Three passes, two, one", "Why fusing helps"
 
 
 def needs(*modules):

@@ -19,9 +19,9 @@ from weft.plan.roofline import (
 )
 
 pytestmark = pytest.mark.hidden
-COUNTING, TOKENS = "Counting FLOPs and bytes", "How many rows pay for a weight"
+COUNTING, TOKENS = "Counting FLOPs and bytes", "How many rows a weight needs"
 FUSING, LAYER = "Why fusing helps", "Which wall does a layer meet?"
-PASSES, ACT = "Three passes, two, one", "A kernel whose bytes are counted"
+PASSES, ACT = "Three passes, two, one", "Why fusing helps"
 
 
 DIM = st.integers(1, 5000) | st.integers(2**20, 2**21)  # products that a float cannot hold

@@ -72,6 +72,7 @@ def of_record(
 
 MOST_ROWS = 2**14
 WALLS = {"launch": line(1), "memory": line(2), "compute": line(3, 1.25)}
+LONGEST = line(0, 3) | {"stroke_opacity": 0.55}
 
 
 def rows_svg(side: int, chip: Chip, dtype: str, launch: float, rows: int) -> str:
@@ -97,14 +98,17 @@ def rows_svg(side: int, chip: Chip, dtype: str, launch: float, rows: int) -> str
         f"{', '.join(quantity(time, 's') for time in here.values())}: the wall is {name}.",
         Axis("rows", 1, MOST_ROWS, count, log=True, ticks=[4**k for k in range(8)]),
         Axis("least time", low, 2 * longest, lambda s: quantity(s, "s"), log=True),
-        [*(Key(name, look) for name, look in WALLS.items()), Key("chosen", RING, "ring")],
+        [
+            *(Key(name, look) for name, look in WALLS.items()),
+            Key("least time", LONGEST),
+            Key("chosen", RING, "ring"),
+        ],
         upright=True,
     )
     spots = sorted({round(m) for m in chart.spots()})
     for wall_, look in WALLS.items():
         chart.curve([(m, at(m)[wall_]) for m in spots], look)
-    thick = line(0, 3) | {"stroke_opacity": 0.55}
-    chart.curve([(m, max(at(m).values())) for m in spots], thick)
+    chart.curve([(m, max(at(m).values())) for m in spots], LONGEST)
     chart.point(rows, least, f"{rows} rows: {quantity(least, 's')}, {name}")
     chart.ring(rows, least)
     return str(chart.figure)

@@ -94,7 +94,7 @@ def attention(
         f"T = {T:,}: both take {quantity(flash.flops, 'FLOP')}. Naive moves "
         f"{quantity(naive.bytes, 'B')} and is bound by {wall(naive, on, dtype)}, flash "
         f"{quantity(flash.bytes, 'B')} and is bound by {wall(flash, on, dtype)}; at best it is "
-        f"{amount(times[0] / times[1])} times as fast."
+        f"{amount(times[0] / times[1], 2)} times as fast."
     )
     points = {"naive, scores in memory": naive, "flash, scores on the chip": flash}
     return draw_roofline.svg(points, [(on, dtype)], span=(1, 1e5)), summary
@@ -134,7 +134,7 @@ def fusion(chip: str = "h100", chain: str = "gelu", kernels: int = 8) -> tuple[s
         f"{'kernel' if kernels == 1 else 'kernels'}: {quantity(now.bytes, 'B')}, "
         f"{quantity(time, 's')}. "
         f"In one kernel {quantity(best, 's')}, each in its own {quantity(worst, 's')}, "
-        f"{amount(worst / best)} times as long; the FLOPs never change."
+        f"{amount(worst / best, 2)} times as long; the FLOPs never change."
     )
     points = {f"in {kernels}": now, "in one kernel": one, "each in its own": each}
     return draw_roofline.svg(points, [(on, "fp32")], span=(0.1, 100)), summary
@@ -154,7 +154,7 @@ def transformer(
     summary = (
         f"{batch * shape.seq:,} tokens: {quantity(step, 's')} at best if one operation follows "
         f"another, of which {percent(slow / step)} for operations bound by memory that do "
-        f"{amount(100 * _share(parts, on, dtype))} % of the FLOPs."
+        f"{amount(100 * _share(parts, on, dtype), 2)} % of the FLOPs."
     )
     return draw_roofline.svg(parts, [(on, dtype)], span=(0.1, 1e4)), summary
 
