@@ -96,7 +96,7 @@ def test_how_often_torch_gathers_stages_that_fsdp_shards(v, gathers):
 
 
 def test_what_torch_recomputes_when_it_splits_a_checkpointed_backward():
-    """Four blocks of a norm and two linear layers: 24 matmuls in one backward, 48 in its two halves."""
+    """Four blocks of a norm and two linear layers: 24 matmuls whole, 48 in two halves."""
     from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
     from torch.profiler import ProfilerActivity, profile
     from torch.utils.checkpoint import checkpoint
