@@ -65,8 +65,8 @@ def stochastic(old, new, lost):
 def train(name, few, keep=fp32, scale=1.0):
     torch.manual_seed(0)
     chance = (2 * torch.randn(N, N)).softmax(1).to(device)  # of a next word
-    drawn = [torch.randn(N, N) / 8 for _ in range(3)]
-    weights = [keep(w, w, w * 0).to(device).requires_grad_() for w in drawn]
+    drawn = [(torch.randn(N, N) / 8).to(device) for _ in range(3)]
+    weights = [keep(w, w, w * 0).requires_grad_() for w in drawn]
     lost = [torch.zeros_like(w) for w in weights]
     adam = torch.optim.AdamW(weights, lr=RATE, eps=1e-12)
     skipped = 0
