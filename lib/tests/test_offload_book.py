@@ -60,6 +60,14 @@ def test_the_recipe_is_short(recipe):
     assert 10 <= len([line for line in functions.splitlines() if line.strip()]) <= 25
 
 
+def test_the_update_is_timed_as_the_page_says(root, capsys):
+    page = (root / "book/offload.md").read_text(encoding="utf-8")
+    code = re.search(r"^:name: offload-measure-code\n(.*?)^```$", page, re.M | re.S)[1]
+    assert "n = 10**9\n" in code
+    exec(code.replace("10**9", "10**4"), {"__name__": "measure"})
+    assert len(re.findall(r"clip [\d.]+ s, Adam [\d.]+, zeroing", capsys.readouterr().out)) == 3
+
+
 def test_torch_has_what_the_page_names():
     takes = inspect.signature(torch.autograd.graph.save_on_cpu.__init__).parameters
     assert "pin_memory" in takes
