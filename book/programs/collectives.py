@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 device = torch.device("cpu")
-if torch.cuda.is_available():
+if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
 dist.init_process_group("gloo" if device.type == "cpu" else "nccl")
@@ -50,6 +50,7 @@ def ring(x):
 
 def doubling(x):
     """The sum, for n = 2, 4, 8, …: log2 n steps with all of the data."""
+    assert n & (n - 1) == 0, "n must be a power of two"
     total = x.clone()
     for step in range(n.bit_length() - 1):
         partner = rank ^ (1 << step)  # the rank that differs in one bit

@@ -150,7 +150,7 @@ def test_a_cluster_has_two_nodes_and_their_rates(name):
     assert f"Shown: 4 of the {box.gpus} GPUs of a node" in said
     assert "PXN: GPU 0 of one node to the last of the other" in [tip for _, tip in tips(root)]
     heavy = [line for line in root.iter(f"{SVG}line") if line.get("stroke-width") == "3"]
-    assert len(heavy) == 2 * (2 + 5) + 1  # leaf, NIC, GPU; a ring past four GPUs; the legend
+    assert len(heavy) == 2 * (2 + 2 * 4) + 1  # rail, ring at four GPUs, legend
 
 
 # --- times ----------------------------------------------------------------------------------------

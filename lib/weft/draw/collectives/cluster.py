@@ -13,7 +13,7 @@ SWITCH = Colour("weft-switch", "#44BB99")
 CARD = Colour("weft-card", "#EE8866")
 NET = Colour("weft-net", "#EEDD88")
 HIGH = 24
-RING = 264  # how low the ring passes from GPU to GPU
+RING = (-16, -8)  # where a ring comes to a GPU from the NVSwitches, and where it leaves
 ROWS = {"spine": 34, "leaf": 92, "card": 164, "gpu": 222, "switch": 280}  # tops
 
 
@@ -21,8 +21,8 @@ def cluster_svg(box: Box) -> str:
     """Spines, leaves, and two nodes with network cards, GPUs and NVSwitches; two ways marked.
 
     The heavy lines are one rail, the same card of both nodes and their leaf switch, and the way of
-    its ring from GPU to GPU inside a node. The dashed
-    line leads from GPU 0 of one node to the last that is drawn of the other by PXN.
+    a ring from GPU to GPU through the NVSwitches. The dashed line leads from GPU 0 of one node to
+    the last that is drawn of the other by PXN.
     """
     figure = Figure.small(WIDE, 403, f"Two nodes: {box.name}", _describe(box))
     keys = [
@@ -69,8 +69,16 @@ def _frame(figure: Figure, node: int) -> None:
         heavy = {"stroke_width": 3} if i == RAIL else {"stroke_opacity": 0.5}
         figure.line(x, ROWS["card"] + HIGH, x, ROWS["gpu"], **heavy)
         figure.line(x, ROWS["gpu"] + HIGH, x, ROWS["switch"], stroke_width=2, stroke_opacity=0.5)
-        figure.line(x, ROWS["gpu"] + HIGH, x, RING, stroke_width=3)
-    figure.line(_gpu(node, 0) - 1.5, RING, _gpu(node, SHOWN - 1) + 1.5, RING, stroke_width=3)
+        top, low = ROWS["gpu"] + HIGH, ROWS["switch"]
+        _arrow(figure, x + RING[0], low, top)
+        _arrow(figure, x + RING[1], top, low)
+
+
+def _arrow(figure: Figure, x: float, start: float, end: float) -> None:
+    """A heavy line up or down, with a head at its end."""
+    back = 7 if end < start else -7
+    figure.line(x, start, x, end + back, stroke_width=3)
+    figure.mark("path", d=f"M{x} {end}l-4 {back}h8z", fill="currentColor")
 
 
 def _node(figure: Figure, box: Box, node: int) -> None:
@@ -121,7 +129,7 @@ def _describe(box: Box) -> str:
         f"Two spine switches above {SHOWN} leaf switches; below, two nodes. In each node {SHOWN} "
         f"GPUs, each with a network card above it and NVSwitches below. Card i of both nodes "
         f"hangs on leaf i; the ways over leaf {RAIL} are heavy, and so is "
-        f"a ring's way from GPU to GPU inside each node. A dashed line goes from GPU 0 "
-        f"through its NVSwitches to GPU {SHOWN - 1}, its card, leaf {SHOWN - 1} and the same card "
-        f"and GPU of the other node."
+        f"a ring's way from GPU to GPU through the NVSwitches of each node. A dashed line "
+        f"goes from GPU 0 through its NVSwitches to GPU {SHOWN - 1}, its card, leaf {SHOWN - 1} and "
+        f"the same card and GPU of the other node."
     )
