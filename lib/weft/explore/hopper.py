@@ -19,7 +19,7 @@ def _predicted(policy: str, tile: Tile) -> str:
     heads = max(1, COLUMNS // tile.K)
     rate = predict(policy, tile, TOKENS, heads, 1).rate
     peak = predict(policy, tile, TOKENS, heads, 1).share
-    return f"{quantity(rate, 'FLOP/s')} on an H100, {percent(peak)} of its peak"
+    return f"{quantity(rate, 'FLOP/s')} on an H100, {percent(peak)} of its data sheet"
 
 
 @explored
