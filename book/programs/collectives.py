@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 device = torch.device("cpu")
-if torch.cuda.is_available():
+if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
 dist.init_process_group("gloo" if device.type == "cpu" else "nccl")
