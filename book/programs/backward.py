@@ -129,8 +129,8 @@ def accumulated(a, b, flush):
 
 def sums(width=16):
     for mean, S in (0, 8192), (1, 1024), (1, 8192), (1, 65536):
-        p = lifted(torch.rand(1, S, device=DEVICE))
-        v = eight_bits(torch.randn(S, width, device=DEVICE) + mean)
+        p = lifted(torch.rand(1, S).to(DEVICE))
+        v = eight_bits(torch.randn(S, width).to(DEVICE) + mean)
         exact = p.double() @ v.double()
         found = [accumulated(p, v, flush) for flush in (S, 128)]
         off, less = ((x - exact).norm() / exact.norm() for x in found)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 M, ROWS, D = 8, 4, 16  # microbatches, the rows of each, and their width
 
 device = torch.device("cpu")
-if torch.cuda.is_available():
+if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
 dist.init_process_group("gloo" if device.type == "cpu" else "nccl")

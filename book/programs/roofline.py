@@ -68,7 +68,7 @@ def softmax_in_steps():
 def multiply(rows):
     result = random(rows, D)
     run = partial(torch.mm, random(rows, D), weight, out=result)
-    return f"{rows} x weight", run, 1, 2 * rows * D * D, D * D + 2 * rows * D
+    return f"matmul {rows}", run, 1, 2 * rows * D * D, D * D + 2 * rows * D
 
 
 operations = [  # name, call, kernels, FLOPs, numbers read or written
