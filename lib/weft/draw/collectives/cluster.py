@@ -130,6 +130,6 @@ def _describe(box: Box) -> str:
         f"GPUs, each with a network card above it and NVSwitches below. Card i of both nodes "
         f"hangs on leaf i; the ways over leaf {RAIL} are heavy, and so is "
         f"a ring's way from GPU to GPU through the NVSwitches of each node. A dashed line "
-        f"goes from GPU 0 through its NVSwitches to GPU {SHOWN - 1}, its card, leaf {SHOWN - 1} and "
-        f"the same card and GPU of the other node."
+        f"goes from GPU 0 through its NVSwitches to GPU {SHOWN - 1}, its card, leaf {SHOWN - 1} "
+        f"and the same card and GPU of the other node."
     )
