@@ -27,7 +27,8 @@ def tiled_matmul(m: int, n: int, k: int, size: int, tile_m: int, tile_n: int) ->
     """A matmul by what comes into multiprocessors: each tile of the result loads for itself.
 
     A tile of tile_m x tile_n reads that many rows of one operand and columns of the other. For
-    whole tiles and a large k that is nearly 2 / (size (1 / tile_m + 1 / tile_n)) FLOPs a byte, at any m.
+    whole tiles and a large k that is nearly 2 / (size (1 / tile_m + 1 / tile_n)) FLOPs a byte,
+    at any m.
 
     >>> round(tiled_matmul(4096, 8192, 8192, size=2, tile_m=128, tile_n=256).intensity)
     84
