@@ -16,7 +16,7 @@ REMOTE = re.compile(
     r"(?:(?P<web>https?)://|ssh://|git://|(?=[^/]+@[^/]+:))(?:[^@/]+@)?"
     r"(?P<host>[^/:@]+\.[^/:@]+)(?P<port>:\d+(?=/))?[:/](?P<path>[^?#\s]+?)(?:\.git)?/?$"
 )
-HOSTS = {"github": "github", "gitlab": "gitlab", "bitbucket": "bitbucket"}
+PROVIDERS = ("github", "gitlab", "bitbucket")
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -55,7 +55,7 @@ def branch(folder: Path) -> str:
 def options(url: str, main: str) -> dict[str, object]:
     """What the theme is told of a repository: its button, and where its labs can be launched."""
     host = url.split("/")[2]
-    provider = next((name for part, name in HOSTS.items() if part in host), None)
+    provider = next((name for name in PROVIDERS if name in host), None)
     if provider is None:
         return {}
     found = {
