@@ -153,6 +153,8 @@ def keep_out(job: Job, rank: int, folder: str) -> bytes:
     secret += history(course)
     if tests.parent.name == "solutions":
         secret.append(tests.parent)
+    topics = (*course.glob("exercises/*"), *tests.parent.glob("../exercises/*"), tests)
+    secret += [file for topic in {*topics, answers.parent} for file in of_grader(topic)]
     listed = LIBRARY, answers.parent  # imports look there
     confine.keep_out((*secret, *shut.files), readable=(answers,), listed=listed)
     serve_forks(socket.socket(fileno=job.files[0]))
@@ -193,6 +195,12 @@ def settle(connection: int, printed: int, answers: Path, scratch: Path, *kept: i
     confine.lock_in(scratch, beside)
     confine.no_meeting()
     sys.path.insert(0, str(answers.parent))
+
+
+def of_grader(topic: Path) -> list[Path]:
+    """The tests in a topic's folder and what measures for them, compiled too if it has been run."""
+    names = ("test_*.py", "probe.py", "ranks.py", "__pycache__")
+    return [file for name in names for file in topic.glob(name)]
 
 
 def history(course: Path) -> list[Path]:
