@@ -224,12 +224,14 @@ def draw():
 
 
 class Visits(NamedTuple):
-    """What a walk through all pages found: problems by mode, boxes, what moving them did.
+    """What a walk through all pages found: problems by mode, what a sheet of A4 cuts, boxes, what
+    moving them did.
 
     And what each page weighs, in bytes, and what it took to load, in seconds of the processor.
     """
 
     problems: dict[str, list[str]]
+    cut: list[str]
     boxes: list["Seen"]
     wrong: list[str]
     workers: dict[str, list[str]]
@@ -272,7 +274,7 @@ def visits(site, home, chromium, python):  # noqa: F811
 
     It is opened in the mode that the last one was left in: every other one in the dark.
     """
-    found = Visits({mode: [] for mode in MODES}, [], [], {}, {}, {})
+    found = Visits({mode: [] for mode in MODES}, [], [], [], {}, {}, {})
     page = watched(python.context.new_page())
     page.add_init_script(BORROWS_PYTHON)
     modes = list(MODES)
@@ -285,6 +287,7 @@ def visits(site, home, chromium, python):  # noqa: F811
         for mode in modes[1:]:
             turn(page, mode)
             found.problems[mode].extend(problems(page, name, mode))
+        found.cut.extend(f"{name}: {text}" for text in cut(page))
         modes.reverse()
         found.boxes.extend(moved(page))
         found.wrong.extend(page.wrong)
@@ -317,9 +320,36 @@ def problems(page, name, mode):
     page.wrong.clear()
 
 
+def cut(page):
+    """What of an open page a sheet of A4 with margins would cut at its edge, with folds open."""
+    size = page.viewport_size
+    page.set_viewport_size({"width": 658, "height": 900})
+    page.emulate_media(media="print")
+    page.evaluate(TWO_FRAMES)
+    found = page.evaluate(CUT)
+    page.emulate_media(media="screen")
+    page.set_viewport_size(size)
+    return found
+
+
+CUT = """() => {
+  const closed = [...document.querySelectorAll("article details:not([open])")];
+  for (const fold of closed) fold.open = true;
+  const edge = document.documentElement.clientWidth + 1;
+  const found = [...document.querySelectorAll("article :is(pre, table, svg.weft-figure)")].filter(
+    (one) => one.getBoundingClientRect().right > edge || one.scrollWidth > one.clientWidth + 1);
+  for (const fold of closed) fold.open = false;
+  return found.map((one) => `${one.tagName} ${one.textContent.trim().slice(0, 60)}`);
+}"""
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_page_is_quiet_fits_and_shows_its_formulas(visits, mode):
     assert visits.problems[mode] == []
+
+
+def test_a_sheet_cuts_nothing(visits):
+    assert visits.cut == []
 
 
 def test_no_page_is_heavy_or_slow(visits, python):
