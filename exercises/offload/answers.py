@@ -177,8 +177,8 @@ def two_way(device, layers: int) -> None:
 
     As in CUDA, what a stream is given is done in turn, later than what the CPU has done before it
     gave it; `copy`, `matmul`, `record` and `wait` return at once. `fill`, `add` and `synchronize`
-    return when they are over. Nothing else keeps an order. A matmul needs what that of the layer
-    behind has made, layer + 1, so it must come later than that; this lies in a place of its own.
+    return when they are over. Nothing else keeps an order. A matmul needs what the matmul of
+    layer + 1 has handed on, so it must come later than that; what is handed on takes no buffer.
 
     No buffer may be written or read before what last wrote it is over, nor written before what
     reads it is over, in any timing: an order that streams, events and the CPU do not enforce counts

@@ -8,7 +8,9 @@ FAILS = [
 
 
 def pinned(sizes, align, most):
-    power = lambda end: 1 << (end - 1).bit_length()
+    def power(end):
+        return 1 << (end - 1).bit_length()
+
     ends, counts = [], []
     for size in sizes:
         if ends:
