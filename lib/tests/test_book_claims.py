@@ -6,7 +6,7 @@ import re
 
 import claims
 import pytest
-from claims import BOOK, ROOT, ledger, page, sentences, unheld
+from claims import BOOK, COMPUTED, ROOT, ledger, page, prose, sentences, unheld
 
 STEMS = sorted(path.stem for path in (BOOK / "claims").glob("*.txt"))
 TESTS = ROOT / "lib/tests"
@@ -34,6 +34,17 @@ all: 1 | None
         "- always an item",
         "| the fastest | a row |",
     ]
+
+
+def test_no_paragraph_is_long():
+    """Of 110 words; what is computed, or code, counts as one."""
+    long = [
+        f"{path.name}: {text[:60]}"
+        for path in sorted(BOOK.glob("*.md"))
+        for text in prose(path.read_text(encoding="utf-8"))
+        if not text.startswith("|") and len(COMPUTED.sub("x", text).split()) > 110
+    ]
+    assert long == []
 
 
 @pytest.mark.parametrize("stem", STEMS)
