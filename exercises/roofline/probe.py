@@ -231,7 +231,7 @@ def surprise(row) -> float:
     most = max(row)
     total = sum(exp(x - most) for x in row)
     chances = (exp(x - most) / total for x in row)
-    return -sum(p * log(p) for p in chances if p)
+    return sum(-p * log(p) for p in chances if p)
 
 
 def check_entropy(case, x, got) -> None:

@@ -49,8 +49,8 @@ CHOSEN = [  # the same, with groups to choose from
     (8, 8, 2, 2, 1, 20, 9, [8, 1, 4, 2]),
 ]
 WALKED = [  # chip, m, n, k, tile_m, tile_n: a group may have 1, 2, 4, 8, … rows
-    ("h100", 4096, 4096, 14336, 128, 128),
-    ("a100-80", 4096, 4096, 14336, 128, 256),
+    ("a100-80", 4096, 4096, 14336, 128, 128),
+    ("h100", 4096, 6144, 4096, 128, 256),
     ("h100", 8192, 8192, 8192, 128, 256),
 ]
 STEPS = 4
@@ -76,7 +76,7 @@ def walked(name, m, n, k, tile_m, tile_n):
     read=LEVELS,
     hint="write down the programs in order; a slice that is loaded again is the newest again",
 )
-def test_walk(answers, probe):
+def test_walk_single(answers, probe):
     """Walk: one program after another, groups of any height, one step."""
     for case in PLAIN:
         check_walk(answers, probe, *case)
@@ -84,7 +84,7 @@ def test_walk(answers, probe):
 
 @pytest.mark.points(
     1,
-    after="test_walk",
+    after="test_walk_single",
     read=LEVELS,
     hint="all programs of a wave do a step before any does the next; the cache is never emptied",
 )
@@ -115,7 +115,7 @@ QUEUES = [  # kernels, launch, rate, bandwidth, start
     ([(6, 5, False)], 4, 1, 1, 2),
     ([(1, 1, False)] * 3, 1, 1, 1, 3),
     ([(1, 9, False), (1, 1, False), (5, 3, False)], 4, 1, 1, 2),
-    ([(2, 2, False), (3, 3, False), (12, 4, False)], 1, 4, 1, 3),
+    ([(2, 2, False), (3, 3, False), (16, 4, False)], 1, 4, 1, 3),
     ([(0, 20, False), *[(1, 1, False)] * 6, (30, 0, False)], 3, 2, 2, 1),
 ]
 READ = [

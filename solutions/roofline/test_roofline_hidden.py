@@ -97,9 +97,9 @@ def test_tiling_any(answers, probe, m, n, k, **chip):
 @settings(max_examples=20)
 @given(
     rows=st.integers(1, 3),
-    n=st.integers(1, 300),
-    capacity=st.integers(64, 2000),
-    masked=st.integers(0, 299),
+    n=st.integers(1, 700),
+    capacity=st.integers(512, 3000),
+    masked=st.integers(0, 699),
     rise=st.sampled_from([-4.0, -0.125, 0.0, 0.125, 4.0]),
     seed=st.integers(0, 999),
 )
