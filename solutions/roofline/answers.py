@@ -218,7 +218,7 @@ def entropy(x, out, sram) -> None:
                 total *= math.exp(-grown)
             most = higher
             tile.sub_(most).clamp_(min=-1e5)
-            weights = tile.exp()
+            weights = torch.exp(tile)
             total += weights.sum().item()
             weighted += weights.mul_(tile).sum().item()
             del tile, weights

@@ -60,7 +60,7 @@ def check_walk(answers, probe, *sizes):
     *sizes, groups = sizes
     groups = groups if isinstance(groups, list) else [groups]
     case = dict(zip(("rows", "columns", "steps", "a", "b", "cache", "wave"), sizes, strict=True))
-    probe.check_walk(case, groups, answers.walk(**case, groups=list(groups)))
+    probe.check_walk(case, groups, answers.walk(*case.values(), list(groups)))
 
 
 def walked(name, m, n, k, tile_m, tile_n):

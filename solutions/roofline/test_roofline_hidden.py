@@ -41,7 +41,7 @@ def test_walk_any(answers, probe, rows, columns, steps, a, b, room, wave, groups
     """Walk: any tiles in any cache."""
     case = {"rows": rows, "columns": columns, "steps": steps, "a": a, "b": b}
     case |= {"cache": max(a, b) + room, "wave": wave}
-    probe.check_walk(case, groups, answers.walk(**case, groups=list(groups)))
+    probe.check_walk(case, groups, answers.walk(*case.values(), list(groups)))
 
 
 @pytest.mark.points(
