@@ -135,8 +135,8 @@ def tiling(m: int, n: int, k: int, chip: dict) -> tuple[int, int, int, float]:
     C = A B in 2 bytes a number, A of m x k and B of k x n. A tile of C has tile_m rows and tile_n
     columns, each a power of two from 16 to 256; tiles at the edges may reach beyond C, and are
     computed in full. The contracted dim is taken in slices of 64, the last of which is computed in
-    full, too. They are split over 1, 2, 4, 8 or 16 programs for each tile of C, though not over
-    more programs than there are slices; of S slices all of them have ceil(S / split), by our count.
+    full, too. They are split over 1, 2, 4, 8 or 16 programs for each tile of C, at most as many as
+    there are slices; each of these programs counts as if it had ceil(slices / split) of them.
 
     chip: "sms", of which each runs one program at a time; "shared", the bytes that a program may
         have; "rate" in FLOP/s, "l2" and "memory", the bytes/s of L2 and of memory, each of the
