@@ -29,8 +29,8 @@ from weft.process.end import descendants
 from weft.process.job import Job
 from weft.run.files import alone
 
-STEM, ONLY, SEED = "roofline", "work,smallest_batch", 5
-FUNCTIONS = ["work", "smallest_batch"]
+STEM, ONLY, SEED = "roofline", "walk,stalls", 5
+FUNCTIONS = ["walk", "stalls"]
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +52,12 @@ def handed_in(tmp_path_factory, solution, wrong) -> Path:
     for name, inside in (("bob_22_assignsubmission_file_", "."), ("cleo_33", "home/work")):
         (folder / name / inside).mkdir(parents=True)
     (folder / "bob_22_assignsubmission_file_/answers.py").write_text(Topic(STEM).stub)
-    write_answers(folder / "cleo_33/home/work", solution, [wrong["work_accesses"]])
-    path = write_answers(folder, solution, [wrong["smallest_batch_strict"]])
+    write_answers(folder / "cleo_33/home/work", solution, [wrong["walk_program_by_program"]])
+    path = write_answers(folder, solution, [wrong["stalls_one_more"]])
     with zipfile.ZipFile(folder / "dora_44.zip", "w") as archive:
         archive.write(path, "answers.py")
     path.unlink()
-    (folder / "eve_55_answers-2.py").write_text("def work(:\n")
+    (folder / "eve_55_answers-2.py").write_text("def walk(:\n")
     (folder / "fred_66.pdf").write_bytes(b"%PDF")
     return folder
 
@@ -93,8 +93,8 @@ def test_every_student_has_a_line_and_a_broken_submission_is_only_that(graded, w
     assert got == {
         "ada_11": points(),
         "bob_22": ("0", "0", "0"),
-        "cleo_33": points(wrong["work_accesses"]),
-        "dora_44": points(wrong["smallest_batch_strict"]),
+        "cleo_33": points(wrong["walk_program_by_program"]),
+        "dora_44": points(wrong["stalls_one_more"]),
         "eve_55": ("0", "0", "0"),
         "fred_66": ("0", "0", "0"),
     }
@@ -116,7 +116,7 @@ def test_what_most_missed_comes_first(graded):
     assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
     assert {row[2] for row in rows} == set(FUNCTIONS)
     by_title = {row[3]: row[:2] for row in rows}
-    assert by_title["Five operations: the bytes of each."] == ["1", "2"]
+    assert by_title["Walk: waves of programs, several steps."] == ["1", "2"]
 
 
 def test_the_report_is_data_and_a_page_that_loads_nothing(graded, wrong):
@@ -124,12 +124,12 @@ def test_the_report_is_data_and_a_page_that_loads_nothing(graded, wrong):
     report = json.loads((out / "grades.json").read_text())
     assert (report["stem"], report["seed"], report["only"]) == (STEM, SEED, ONLY)
     scores = {entry["student"]: entry["score"] for entry in report["submissions"]}
-    assert f"{scores['ada_11']:g}" == points()[0] > points(wrong["work_accesses"])[0]
+    assert f"{scores['ada_11']:g}" == points()[0] > points(wrong["walk_program_by_program"])[0]
     assert (scores["eve_55"], scores["fred_66"], len(scores)) == (0, 0, 6)
     shown = (out / "grades.html").read_text()
     assert not re.search(r"<(script|link|img|iframe)|url\(|https?:", shown)
     assert shown.count("<details>") == 6 and shown.count("class='weft-grade'") == 5
-    assert f"seed {SEED}" in shown and "Five operations: the bytes of each." in shown
+    assert f"seed {SEED}" in shown and "Walk: waves of programs, several steps." in shown
 
 
 def test_the_same_command_grades_only_what_is_new(graded, handed_in, solution, monkeypatch):
@@ -151,7 +151,7 @@ def test_the_same_command_grades_only_what_is_new(graded, handed_in, solution, m
 
     assert seed_of(out / "grades.json") == SEED
     assert again() == 0
-    assert again(seed=SEED + 1) == again(hidden=False) == again(only="work") == 5
+    assert again(seed=SEED + 1) == again(hidden=False) == again(only="walk") == 5
     late = handed_in / "ada_11_answers.py"
     late.write_text("# late\n" + solution.read_text())
     assert again() == 1 and seen[0].startswith("# late")
@@ -164,8 +164,8 @@ def book_of(*reasons: str) -> Gradebook:
     """A book with one student, s0, s1, …, for each reason why the first test of two is lost."""
     book = Gradebook(Topic(STEM), False, "", 0)
     for number, why in enumerate(reasons):
-        first = Row("test_work_flops", "<First>", 1, score=0 if why else 1, why=why)
-        after = Row("test_mlp_time", "Second", 2, why="counts once this passes: <First>")
+        first = Row("test_walk_single", "<First>", 1, score=0 if why else 1, why=why)
+        after = Row("test_tiling_real", "Second", 2, why="counts once this passes: <First>")
         result = Result(STEM, (first, after))
         book.entries[f"s{number}"] = Entry(f"s{number}", "f.py", f"hash {number}", result)
     return book
@@ -173,7 +173,7 @@ def book_of(*reasons: str) -> Gradebook:
 
 def test_what_may_come_out_otherwise_is_not_kept(tmp_path):
     file = tmp_path / "grades.json"
-    book = book_of("", "work(): expected 1, got 2", "not done within 10 s", "not reached: …")
+    book = book_of("", "walk(): expected 1, got 2", "not done within 10 s", "not reached: …")
     book.entries["s4"] = Entry("s4", "f.py", "hash 4", unfit="not graded: no memory")
     file.write_text(book.json())
     assert book.load(file) == {f"hash {n}": book.entries[f"s{n}"] for n in (0, 1)}
@@ -185,7 +185,7 @@ def test_what_may_come_out_otherwise_is_not_kept(tmp_path):
 def test_failed_is_told_from_not_come_so_far():
     book = book_of("expected 1, got 2", "not written yet", "answers.py cannot be imported: x", "")
     first, second = book.missed()
-    assert (first.row.title, first.function, first.failed, first.open) == ("<First>", "work", 1, 2)
+    assert (first.row.title, first.function, first.failed, first.open) == ("<First>", "walk", 1, 2)
     assert (second.failed, second.open) == (0, 4)
     assert [entry.note for entry in book.sorted()][1:3] == [
         "not written yet",
@@ -206,7 +206,7 @@ def test_a_grading_that_breaks_is_a_line_and_the_next_has_a_process(tmp_path, so
     nap, right = 96_000_000 + os.getpid(), solution.read_text()
     for name, text in {"a": right, "b": SLOW.format(nap=nap), "c": right}.items():
         (tmp_path / f"{name}.py").write_text(text)
-    book = Gradebook(Topic(STEM), False, "work_flops", 0)
+    book = Gradebook(Topic(STEM), False, "walk_single", 0)
     with (
         closing(grade_all(book, submissions(tmp_path), {}, 1)) as entries,
         ThreadPoolExecutor(1) as pool,
@@ -258,7 +258,7 @@ def test_an_interrupt_ends_everything_and_keeps_what_is_done(tmp_path, handed_in
     command = [sys.executable, "-m", "weft", "grade", STEM, "--class", str(folder), "--jobs", "2"]
     environment = os.environ | {"TMPDIR": str(scratch)}
     told = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command + ["--only", "work_flops"], env=environment, **told) as run:
+    with subprocess.Popen(command + ["--only", "walk_single"], env=environment, **told) as run:
         until = time.monotonic() + 60
         while len(sleeping(nap)) < 2 or not (tmp_path / "class-roofline/grades.json").exists():
             assert time.monotonic() < until and run.poll() is None, "nothing is being graded"

@@ -16,15 +16,15 @@ from weft.grade.gradescope import MARKER, make, requirements
 from weft.grade.topic import Topic
 
 STEM, SEED = "roofline", 7
-QUICK = "work_flops"
+QUICK = "walk_single"
 HANGS = """
-def work(*given):
+def walk(*given):
     while True:
         pass
 """
 KILLS = """
 import os, signal
-def work(*given):
+def walk(*given):
     pid = os.getpid()
     while pid > 1:
         pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
@@ -127,7 +127,7 @@ def test_an_upload_without_one_answers_file_is_told_so(quick, files, why):
         (HANGS, "not done within"),
         (KILLS, " its process"),
         ("import os; os._exit(1)", "ended its process with exit code 1"),
-        ("def work(:", "answers.py cannot be imported: SyntaxError"),
+        ("def walk(:", "answers.py cannot be imported: SyntaxError"),
     ],
     ids=["hangs", "kills", "exits", "does not parse"],
 )

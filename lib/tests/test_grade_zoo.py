@@ -90,7 +90,6 @@ LACKS = {
     ),
     "wrong order": {
         "precision": "each number is rounded, and each step of a scale taken, for itself",
-        "roofline": "counts do not depend on an order, and a chain's order is given",
     },
     "too many bytes": {"hopper": "what fits is asked for, and what waits; nothing moves"},
     "too much memory": {

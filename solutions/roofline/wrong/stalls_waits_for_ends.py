@@ -1,0 +1,34 @@
+"""Has kernels leave the queue when they end, not when they begin."""
+
+KIND = "off by one"
+FAILS = [
+    "test_stalls_queue",
+    "test_stalls_any",
+]
+
+
+def stalls(
+    kernels: list[tuple[float, float, bool]],
+    launch: float,
+    depth: int,
+    rate: float,
+    bandwidth: float,
+    start: float,
+) -> dict[str, float]:
+    spent = dict.fromkeys(("overhead", "memory", "compute"), 0.0)
+    host = device = 0.0
+    begun = []
+    for i, (flops, nbytes, _) in enumerate(kernels):
+        if i and kernels[i - 1][2]:
+            host = max(host, device)
+        if i >= depth:
+            host = max(host, begun[i - depth])
+        host += launch
+        begin = max(host, device)
+        spent["overhead"] += begin - device
+        times = {"compute": flops / rate, "memory": nbytes / bandwidth, "overhead": start}
+        wall = max(times, key=times.__getitem__)
+        spent[wall] += times[wall]
+        begun.append(begin + times[wall])
+        device = begin + times[wall]
+    return spent
