@@ -19,7 +19,7 @@ from weft.plan.composing import (
 )
 from weft.plan.decode import SERVED, Server
 from weft.plan.hardware import CHIPS, LINKS, Link
-from weft.plan.shape import Experts, ModelShape
+from weft.plan.shape import SHAPES, Experts, ModelShape
 
 CASE_TOKENS = 15 * 10**12  # to train on
 CASE_BATCH = 1 << 23  # tokens of a step
@@ -191,3 +191,10 @@ def hours_per_million(server: Server, context: int, limit: float) -> float:
     if not batch:
         raise ValueError(f"limit is {limit}, must leave time for one sequence of {context} tokens")
     return server.n * 1e6 / server.rate(batch, context) / 3600
+
+
+@lru_cache(maxsize=1)
+def case_bloom() -> tuple[Found, ...]:
+    """The design problem's answer: BLOOM on 512 H200s, by what Megatron-LM can say."""
+    cluster = CLUSTERS["h200-pod"].of(512)
+    return tuple(search_for("megatron", SHAPES["bloom-176b"], 2048, cluster, keep=2))
