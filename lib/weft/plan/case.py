@@ -7,7 +7,7 @@ together, so that a layout, a search and a number of days are about the same run
 from dataclasses import replace
 from functools import lru_cache
 
-from weft.plan.arguments import amounts, positive, whole
+from weft.plan.arguments import amounts, instance, positive, whole
 from weft.plan.composing import (
     CLUSTERS,
     Cluster,
@@ -27,6 +27,7 @@ CASE_LENGTHS = 8192, 131072  # of a sequence: at first, and at the end
 KEPT_BACK = 4e9  # bytes of each GPU for what the plan does not count
 CASE_LAYOUT = {"t": 4, "p": 4, "c": 2, "d": 32, "v": 5, "zero": 1}
 CASE_LONG = {"t": 4, "c": 16, "d": 16, "zero": 3}
+FASTEST, MOST_DEVICES = 1e6, 1 << 17  # Gbit/s of a port, GPUs of a cluster
 FAILED = 419, 54, 16384  # Llama 3, section 3.3.4: unexpected interruptions, days, GPUs
 Found = tuple[Layout, Estimate]
 
@@ -60,6 +61,9 @@ def case_cluster(devices: int = 1024, gbit: float = 400, chip: str = "h100") -> 
     (25000000000.0, 137000000000.0)
     """
     (gbit,) = positive(gbit=gbit)
+    if gbit > FASTEST:
+        raise ValueError(f"gbit is {gbit}, must be at most {FASTEST}")
+    devices = whole("devices", devices, most=MOST_DEVICES)
     if chip not in ("h100", "h200"):
         raise ValueError(f"chip is {chip!r}, must be h100 or h200")
     less = replace(CHIPS[chip], memory=CHIPS[chip].memory - KEPT_BACK)
@@ -73,9 +77,16 @@ def case_step(
 ) -> Estimate:  # fmt: skip
     """A step of so many tokens under a layout, which is sequence parallel where t is above 1."""
     chosen = Layout(sequence_parallel=layout.get("t", 1) > 1, **layout)
-    seq, tokens = whole("seq", seq), whole("tokens", tokens)
     at = case_cluster(chosen.devices) if cluster is None else cluster
-    return estimate(case_model(seq, kind), chosen, tokens // seq, at, dtype)
+    return estimate(case_model(seq, kind), chosen, _sequences(seq, tokens), at, dtype)
+
+
+def _sequences(seq: int, tokens: int) -> int:
+    """How many sequences of a length so many tokens are."""
+    seq, tokens = whole("seq", seq), whole("tokens", tokens)
+    if tokens % seq:
+        raise ValueError(f"seq is {seq}, must divide tokens = {tokens}")
+    return tokens // seq
 
 
 @lru_cache(maxsize=32)
@@ -86,7 +97,7 @@ def case_best(
 ) -> tuple[Found, ...]:  # fmt: skip
     """The fastest layouts that fit and that the system can say, each of another p, t and c."""
     cluster = case_cluster(devices, gbit, chip)
-    shape, batch = case_model(seq, kind), whole("tokens", tokens) // seq
+    shape, batch = case_model(seq, kind), _sequences(seq, tokens)
     return tuple(search_for(system, shape, batch, cluster, dtype, keep))
 
 
@@ -115,15 +126,23 @@ def case_long() -> list[tuple[str, Estimate]]:
     ]
 
 
-def case_why(faster: Found, slower: Found) -> str:
-    """How much slower the second is, and on what it spends more or less."""
-    return why(faster[1], slower[1])
+def case_why(faster: Estimate, slower: Estimate) -> tuple[str, ...]:
+    """How much slower the second is, and three parts on which it spends more or less, or "".
+
+    >>> rows = case_decisions()
+    >>> case_why(rows[6][1], rows[5][1])[:2]
+    ('7.0 % slower', '509 ms more of bubble')
+    """
+    instance(Estimate, faster=faster, slower=slower)
+    start, _, parts = why(faster, slower).partition(": ")
+    return (start, *parts.split(", "), "", "", "")[:4]
 
 
-def case_days(step: Estimate, tokens: float = CASE_TOKENS, batch: int = CASE_BATCH) -> float:
+def case_days(costs: Estimate, tokens: float = CASE_TOKENS, batch: int = CASE_BATCH) -> float:
     """Days of steps like this for so many tokens, if nothing fails."""
+    instance(Estimate, costs=costs)
     (tokens,) = amounts(tokens=tokens)
-    return tokens / whole("batch", batch) * step.seconds / 86400
+    return tokens / whole("batch", batch) * costs.seconds / 86400
 
 
 def days_at(mfu: float, tokens: float = CASE_TOKENS, devices: int = 1024) -> float:
@@ -176,6 +195,7 @@ def lost_share(
 
 def case_server(n: int = 4, cache: int = 2) -> Server:
     """The model on n H100s: 80 % of the bandwidth, two all-reduces of 10 us in each layer."""
+    n = whole("n", n)
     return Server(
         SERVED["llama3-70b"], CHIPS["h100"], n, cache, reached=0.8, wait=2 * 80 * 10e-6 * (n > 1)
     )
@@ -187,6 +207,7 @@ def hours_per_million(server: Server, context: int, limit: float) -> float:
     >>> f"{hours_per_million(case_server(8), 8192, 0.03):.2f}"
     '0.39'
     """
+    instance(Server, server=server)
     batch = server.batch(context, limit)
     if not batch:
         raise ValueError(f"limit is {limit}, must leave time for one sequence of {context} tokens")
