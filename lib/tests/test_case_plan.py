@@ -79,7 +79,10 @@ def test_a_larger_batch_makes_tokens_cheaper():
         (lambda: mean_time_between(0), "devices is 0"),
         (lambda: young_interval(0), "write is 0"),
         (lambda: lost_share(60, 600, every=0), "every is 0"),
-        (lambda: hours_per_million(case_server(), 131072, 1e-4), "limit is 0.0001, must leave"),
+        (
+            lambda: hours_per_million(case_server(), 131072, 1e-4),
+            "limit is 0.0001, must leave room",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named(call, said):

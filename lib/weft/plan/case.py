@@ -210,7 +210,8 @@ def hours_per_million(server: Server, context: int, limit: float) -> float:
     instance(Server, server=server)
     batch = server.batch(context, limit)
     if not batch:
-        raise ValueError(f"limit is {limit}, must leave time for one sequence of {context} tokens")
+        rule = "must leave room and time for one sequence"
+        raise ValueError(f"context is {context} and limit is {limit}, {rule}")
     return server.n * 1e6 / server.rate(batch, context) / 3600
 
 
