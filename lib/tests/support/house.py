@@ -18,6 +18,7 @@ COLUMNS = ("plan", "draw", "explore", "ref", "kernels", "nn", "run", "bench")
 ONE_PROCESS = "its reference is the same training in one process"
 MOVES = "it moves and keeps tensors and computes nothing of its own"
 ANY_MODEL = "it takes any module; the trainings use `nn.transformer`"
+CALCULATES = "an appendix: it asks the calculators of the other chapters and runs nothing"
 PASSED_IN = "it is passed in to whatever model needs it"
 ONE_DEVICE = "it concerns one device; over several it is another chapter"
 EMPTY = {  # topic -> layer -> why nothing of that name stands there
@@ -73,6 +74,14 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
         "bench": "its kernels are those of `linear`, and are measured there",
     },
     "griffin": {"run": "its blocks over ranks are tensor parallelism, which is another chapter"},
+    "case": {
+        "draw": "its bars are those of `composing`",
+        "ref": CALCULATES,
+        "kernels": CALCULATES,
+        "nn": CALCULATES,
+        "run": CALCULATES,
+        "bench": CALCULATES,
+    },
 }
 
 
