@@ -57,7 +57,7 @@ LACKS = {
         "tensor": HANDED,
     },
     "gives up": dict.fromkeys(
-        ["attention", "collectives", "decode", "offload", "precision"], FOUND
+        ["attention", "collectives", "decode", "offload"], FOUND
     ),
     "too much time": dict.fromkeys(
         [
@@ -91,13 +91,12 @@ LACKS = {
         ONLY,
     ),
     "wrong order": {
-        "precision": "each number is rounded, and each step of a scale taken, for itself",
         "roofline": "counts do not depend on an order, and a chain's order is given",
     },
     "too many bytes": {"hopper": "what fits is asked for, and what waits; nothing moves"},
     "too much memory": {
         "composing": "what a rank keeps is as large as what it was given; what it sends decides",
-        "precision": "a kernel holds a block, and no more of it than it loads",
+        "precision": "casts are counted, and a kernel holds no more than the block that it loads",
         "processes": "what a rank keeps is what it was given, and the one message",
     },
 }

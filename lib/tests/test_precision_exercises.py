@@ -43,9 +43,19 @@ class TestPrecision(Exercises):
         assert f'{{{shown}, "seconds": {int(best["seconds"] * 1e5) / 1e5}…}}' in told
 
     def test_the_docstrings_count_bytes_as_the_plan_does(self):
-        kept = {"fp32": Recipe("bf16", "bf16", "fp32", "fp32").state - 8, "bf16": 4}
-        told = self.told("formats")
-        assert kept["fp32"] == 4 and "bf16 and an fp32 master, 6 bytes" in told
+        probe, told = self.load("probe"), self.told("formats")
+        one = {"layers": 1, "linear": [(1, 1)], "others": 0, "between": 0}
+        chip = {"bandwidth": 1.0, "bf16": 1e30}
+        for weights, beside in (("nearest", 0), ("stochastic", 0), ("kahan", 2), ("master", 4)):
+            for kind in ("bf16", "fp32"):
+                run = {"sequences": 1, "length": 0}
+                choice = weights, kind, "bf16", "bf16", "all", 1
+                master = "fp32" if weights == "master" else None
+                plan = Recipe("bf16", "bf16", master, kind)
+                more = 0 if master else beside  # Kahan's rest, read and written
+                found = probe.costs(chip, one, run, *choice)
+                assert found == (plan.kept + more, plan.moved + 2 * more)
+            assert f"{2 + beside} bytes" in told
         # Master bits in two parts: what is read is the state, and the gradient.
         recipe = Recipe("bf16", "bf16", "fp32", "fp32")
         assert f"{recipe.state + 2} bytes for each weight" in self.told("adamw")

@@ -289,21 +289,20 @@ def check_delayed(steps, top, least, length, margin, got, fates=True) -> None:
     if not form or not all(isinstance(one, list | tuple) and len(one) == 3 for one in got):
         text = f"{told}: expected {len(steps)} of (scale, clipped, lost), got {got!r}"
         raise WrongAnswer(text[:800], "")
-    scale, amaxes, clipped_before = 1.0, [], False
+    scale, amaxes, after = 1.0, [], []
     for i, (numbers, one) in enumerate(zip(steps, got, strict=True)):
-        scale = one_scale(amaxes[-length:], top, margin, scale)
-        seen = amaxes[-length:]
-        hint = FROZEN if inf in seen or (seen and not any(seen)) else None
-        expect(f"{told}: scale of step {i}", one[0], scale, 1e-12 * scale, hint or (
-            TRUE_AMAX if clipped_before else None
-        ))  # fmt: skip
+        seen, late = amaxes[-length:], one_scale(after[-length:], top, margin, scale)
+        scale = one_scale(seen, top, margin, scale)
+        hint = TRUE_AMAX if one[0] == late else None
+        hint = FROZEN if inf in seen or (seen and not any(seen)) else hint
+        expect(f"{told}: scale of step {i}", one[0], scale, 1e-12 * scale, hint)
         clipped = len([x for x in numbers if abs(x) * scale > top])
         lost = len([x for x in numbers if x and abs(x) * scale * 2 <= least])
         if fates:
             expect(f"{told}: clipped in step {i}, scale {scale:g}", one[1], clipped)
             expect(f"{told}: lost in step {i}, scale {scale:g}", one[2], lost, hint=MIDDLE)
         amaxes.append(max((abs(x) for x in numbers), default=0.0))
-        clipped_before = clipped_before or clipped > 0
+        after.append(min(amaxes[-1], top / scale))
 
 
 # --- in the grader's process: formats -------------------------------------------------------------
@@ -383,20 +382,29 @@ def all_formats(chip, model, run) -> list[tuple]:
     return found
 
 
+def shown(one: tuple) -> str:
+    """A choice with its bytes and seconds, short enough to be read."""
+    seconds, nbytes, choice = one
+    return f"{', '.join(map(str, choice))} parts, {nbytes} bytes, {seconds:.7g} s"
+
+
 def check_formats(told, chip, model, run, got, fastest=True) -> None:
     """Fail unless the choice trains and fits, with its bytes, and is soonest, with its seconds."""
     fit = sorted(one for one in all_formats(chip, model, run) if 10 * one[1] <= 9 * chip["memory"])
-    best = dict(zip(KEYS, (*fit[0][2], fit[0][1], fit[0][0]), strict=True)) if fit else None
-    if got is None or best is None:
-        expect(told, got, best, hint="something trains and fits here" if best else None)
+    if got is None:
+        if fit:
+            text = f"{told}: expected something like {shown(fit[0])}, got None"
+            raise WrongAnswer(text, "something trains and fits here")
         return
     if not isinstance(got, dict) or set(got) != set(KEYS):
-        raise WrongAnswer(f"{told}: expected a dict of {', '.join(KEYS)}, got {got!r}"[:800], "")
+        text = f"{told}: expected a dict of {', '.join(KEYS)}, got {got!r}"
+        raise WrongAnswer(text[:550], "")
     for name, words in CHOICES.items():
         if got[name] not in words:
             raise WrongAnswer(f"{told}: {name}: expected one of {words}, got {got[name]!r}", "")
     parts = got["parts"]
-    if not isinstance(parts, int) or parts < 1 or run["sequences"] % parts:
+    whole = isinstance(parts, int) and not isinstance(parts, bool) and parts > 0
+    if not whole or run["sequences"] % parts:
         many = run["sequences"]
         raise WrongAnswer(f"{told}: parts: expected a divisor of {many}, got {parts!r}", "")
     choice = tuple(got[name] for name in KEYS[:6])
@@ -413,7 +421,8 @@ def check_formats(told, chip, model, run, got, fastest=True) -> None:
         expect(f"{name}: seconds", got["seconds"], seconds, 1e-9 * seconds)
         if seconds > fit[0][0] * (1 + 1e-9):
             dear = "yours trains and fits, and another is sooner done: compare all choices together"
-            expect(told, got, best, hint=dear)
+            came = shown((seconds, nbytes, choice))
+            raise WrongAnswer(f"{told}: expected {shown(fit[0])}, got {came}", dear)
 
 
 # --- what was measured ----------------------------------------------------------------------------

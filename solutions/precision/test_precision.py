@@ -96,9 +96,8 @@ TRAINS = [  # what differs from STEP; each memory is in between what two choices
     {"beta2": 0.99},
     {"beta2": 0.99, "stale": 0.4},
     {"beta2": 0.9999999},
-    {"sequences": 600, "length": 1},
-    {"sequences": 257, "length": 1},
-    {"sequences": 258, "length": 1},
+    {"update": 7e-5},
+    {"update": 0.4 * 2.0**-13, "steps": 100, "noise": 0.034},
 ]
 
 
@@ -130,6 +129,8 @@ REAL = [  # chip, model, what differs from TUNING
     ("h200", "llama3-8b", {"beta2": 0.999}),
     ("h200", "llama3-8b", {"steps": 500}),
     ("h200", "llama3-8b", {"sequences": 512, "length": 8192}),
+    ("h200", "llama3-8b", {"sequences": 257, "length": 8192}),
+    ("h200", "llama3-8b", {"sequences": 258, "length": 8192}),
     ("h200", "llama3-8b", {"sequences": 4, "length": 64}),
     ("h100", "llama3-8b", {}),
     ("h100", "llama3-8b", {"steps": 500}),
@@ -141,8 +142,7 @@ REAL = [  # chip, model, what differs from TUNING
 ]
 
 
-def check_formats(answers, probe, chip, model, run, fastest=True):
-    told = f"formats({chip}, {model}, {run})"
+def check_formats(answers, probe, told, chip, model, run, fastest=True):
     got = answers.formats(dict(chip), model | {"linear": list(model["linear"])}, dict(run))
     probe.check_formats(told, chip, model, run, got, fastest)
 
@@ -165,7 +165,8 @@ def test_formats(answers, probe):
     """Formats: whether a choice trains, and fits; its bytes."""
     for more in TRAINS:
         for case in edges(probe, made(), TINY, STEP | more):
-            check_formats(answers, probe, *case, fastest=False)
+            told = f"formats({case[0]}, TINY, STEP | {more})"
+            check_formats(answers, probe, told, *case, fastest=False)
 
 
 @pytest.mark.points(
@@ -181,7 +182,8 @@ def test_formats_time(answers, probe):
         one = made(bf16=rates[0], fp8=rates[1])
         for more in ({}, {"steps": 500}, {"beta2": 0.99}, {"update": 1e-8, "noise": 0.001}):
             for case in edges(probe, one, TINY, STEP | more):
-                check_formats(answers, probe, *case)
+                told = f"formats({case[0]}, TINY, STEP | {more})"
+                check_formats(answers, probe, told, *case)
 
 
 @pytest.mark.points(
@@ -193,7 +195,8 @@ def test_formats_time(answers, probe):
 def test_formats_real(answers, probe):
     """Formats: Llama 2 7B and Llama 3 8B on one H100, H200 or B200."""
     for name, model, more in REAL:
-        check_formats(answers, probe, chip(name), shape(model), TUNING | more)
+        told = f"formats(chip({name!r}), shape({model!r}), TUNING | {more})"
+        check_formats(answers, probe, told, chip(name), shape(model), TUNING | more)
 
 
 # --- a linear layer -------------------------------------------------------------------------------

@@ -81,7 +81,8 @@ def test_formats_any(answers, probe, linear, layers, others, between, rate, gain
     if sizes:
         chip["memory"] = sizes[int(roomy * (len(sizes) - 1))] * 10 // 9 + 1
     got = answers.formats(dict(chip), dict(model), dict(run))
-    probe.check_formats(f"formats({chip}, {model}, {run})", chip, model, run, got)
+    told = f"formats({chip}, {model}, {run})"
+    probe.check_formats(told, chip, model, run, got)
 
 
 @pytest.mark.points(
