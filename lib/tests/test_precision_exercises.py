@@ -63,7 +63,7 @@ class TestPrecision(Exercises):
 
     def test_a_probe_has_the_formats_of_the_plan(self):
         probe = self.load("probe")
-        assert probe.TOP == FORMATS["e4m3"].max
+        assert FORMATS["e4m3"].max == probe.TOP
         assert tuple(E2M1.decode(bits) for bits in range(8)) == probe.MAGNITUDES
         for value in (0.25, -0.75, 1.2, 2.5, -3.5, 5.0, 6.0, -0.0):
             assert probe._code_of(value, 1.0) == E2M1.encode(value)

@@ -446,6 +446,13 @@ def cast_numbers(M, N, K) -> int:
     return 2 * M * K + 2 * M * N + N * K
 
 
+def check_casts(case: str, report: dict, M: int, N: int, K: int, block: int) -> None:
+    """Fail if more is cast than the fewest, or those with all dims filled up to whole blocks."""
+    filled = (-(-size // block) * block for size in (M, N, K))
+    told = f"{case}: numbers cast to torch.float8_e4m3fn"
+    between(told, report["casts"], cast_numbers(M, N, K), cast_numbers(*filled))
+
+
 def check_moved(case: str, report: dict, loads: dict, stores: dict) -> None:
     """Fail with the first number that is loaded, or stored, more or less often than it has to be.
 

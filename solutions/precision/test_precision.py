@@ -261,12 +261,7 @@ def test_linear_casts(answers, probe):
     """Linear: no number cast more often than needed."""
     needs("torch")
     for sizes in ((2, 2, 2, 2), (8, 12, 4, 4), (9, 10, 13, 4)):
-        M, N, K, block = sizes
-        case, report = ran_linear(answers, sizes)
-        least = probe.cast_numbers(M, N, K)
-        most = probe.cast_numbers(*(-(-size // block) * block for size in (M, N, K)))
-        told = f"{case}: numbers cast to torch.float8_e4m3fn"
-        probe.between(told, report["casts"], least, most)
+        probe.check_casts(*ran_linear(answers, sizes), *sizes)
 
 
 # --- MXFP4 ----------------------------------------------------------------------------------------
