@@ -157,6 +157,7 @@ def edges(probe, chip, model, run):
 
 @pytest.mark.points(
     1,
+    seconds=30,
     read=VANISH,
     hint="a spacing is 2**-fraction bits of the power of two at or below the weight; what trains"
     " and what fits are asked of each choice",
@@ -189,6 +190,7 @@ def test_formats_time(answers, probe):
 @pytest.mark.points(
     1,
     after="test_formats_time",
+    seconds=30,
     read=WHICH,
     hint="fewer bytes of states leave room for activations, and fewer of these for larger parts",
 )

@@ -33,8 +33,7 @@ def delayed(
     largest power of two with which that amax, times 2**margin, is at most `top`. If it is 0 or
     infinite, or if there was no step yet, the scale stays what it was. At first it is 1.
 
-    Magnitudes are from 2**-60 to 2**60, 0 or infinite, never NaN; top and least are powers of two
-    or a little more, and margin is from 0 to 9.
+    Magnitudes are from 2**-60 to 2**60, 0 or infinite, never NaN.
 
     delayed([[3.0, -0.25], [500.0, 0.0], [2.0**-9, 1.0]], top=448.0, least=2.0**-9, length=2,
     margin=1) is [(1.0, 0, 0), (64.0, 1, 0), (0.25, 0, 1)].
@@ -171,7 +170,7 @@ def formats(chip: dict, model: dict, run: dict) -> dict | None:
 
 
 def linear(x, w, dy, block: int):
-    """A linear layer in FP8 with its gradients, as DeepSeek-V3 has it: y, dx and dw, in float32.
+    """A linear layer in FP8 with its gradients, in DeepSeek-V3's blocks: (y, dx, dw), in float32.
 
     x [M, K], w [N, K] and dy [M, N] are float32, and
         y = x @ w.T        dx = dy @ w        dw = dy.T @ x
@@ -225,10 +224,9 @@ def mxfp4(
     magnitudes 0, 0.5, 1, 1.5, 2, 3, 4, 6 from 0 to 7: x divided by the scale goes to the nearest,
     and from the middle of two to the one whose count is even.
 
-    Read every number once, in one program, write every byte once, and touch nothing else. bf16 in
-    float32 has its own bits: b.to(tl.int32, bitcast=True) are 1 of sign, 8 of exponent, 23 of
-    fraction. tl.split(tl.reshape(b, (ROWS, BLOCK // 2, 2))) parts even columns from odd ones. The
-    grader adds triton.jit.
+    Read every number once, write every byte once, and touch nothing else. The bits of a float32,
+    b.to(tl.int32, bitcast=True), are 1 of sign, 8 of exponent, 23 of fraction. Even columns and odd
+    ones are tl.split(tl.reshape(b, (ROWS, BLOCK // 2, 2))). The grader adds triton.jit.
     """
     # BEGIN SOLUTION
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
