@@ -56,7 +56,7 @@ LACKS = {
         "sparse": "tensors are handles, and blocks are read through what an answer was handed",
         "tensor": HANDED,
     },
-    "gives up": dict.fromkeys(["attention", "collectives", "decode", "precision"], FOUND),
+    "gives up": dict.fromkeys(["attention", "collectives", "decode"], FOUND),
     "too much time": dict.fromkeys(
         [
             "attention",
@@ -88,13 +88,10 @@ LACKS = {
         ],
         ONLY,
     ),
-    "wrong order": {
-        "precision": "each number is rounded, and each step of a scale taken, for itself",
-    },
     "too many bytes": {"hopper": "what fits is asked for, and what waits; nothing moves"},
     "too much memory": {
         "composing": "what a rank keeps is as large as what it was given; what it sends decides",
-        "precision": "a kernel holds a block, and no more of it than it loads",
+        "precision": "casts are counted, and a kernel holds no more than the block that it loads",
         "processes": "what a rank keeps is what it was given, and the one message",
     },
 }
