@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 from weft.draw import figure as svg
-from weft.draw.figure import OUTLINE, Figure, Scale
+from weft.draw.figure import OUTLINE, Figure, Scale, dashed
 from weft.plan.arguments import sizes
 from weft.plan.backward import (
     BACKWARD_TILES,
@@ -24,7 +24,7 @@ from weft.plan.units import amount, percent
 
 WIDE, LEFT = 360, 66
 ALONE, CROWD = svg.FORWARD, svg.STUCK
-WAIT = {"fill": "currentColor", "fill_opacity": 0.12}
+WAIT = dashed("3 2", 0.6)
 
 
 # --- who adds to which dQ, and when ---------------------------------------------------------------

@@ -170,10 +170,13 @@ def _who(agent: str) -> str:
 
 
 def _keys(tile: Tile, loads: bool = False) -> list[svg.Key]:
-    keys = [(f"warpgroup {i + 1}", GROUPS[i].paint()) for i in range(tile.warpgroups)]
-    first = GROUPS[0]
-    keys += [("S", first.paint()), ("O", first.paint(white=WHITE["O"]))]
-    keys += [("softmax", first.paint(white=0.6))]
+    first, *others = (
+        (f"warpgroup {i + 1}", hue) for i, hue in enumerate(GROUPS[: tile.warpgroups])
+    )
+    name, hue = first
+    keys = [(f"{name}: S", hue.paint()), ("O", hue.paint(white=WHITE["O"]))]
+    keys += [("softmax", hue.paint(white=0.6))]
+    keys += [(name, hue.paint()) for name, hue in others]
     return [*keys, ("K, V, Q", svg.TRAVEL.paint())] if loads else keys
 
 

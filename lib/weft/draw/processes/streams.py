@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from weft.draw import figure as svg
-from weft.draw.figure import STUCK, Figure, Scale, dashed, time_axis
-from weft.draw.processes.looks import RANKS, SAME, WIDE, cell, filled
+from weft.draw.figure import FORWARD, STUCK, TRAVEL, Figure, Scale, dashed, time_axis
+from weft.draw.processes.looks import SAME, WIDE, cell, filled
 from weft.plan.processes.streams import COMPUTE, COPY, CPU, Queue, play, too_early
 
 ROWS, LEFT, HIGH = (CPU, COMPUTE, COPY), 104, 30
@@ -21,7 +21,7 @@ def streams_svg(queued: Sequence[Queue], issue: float) -> str:
         "The CPU and two streams of a GPU over time",
         _told(busy, wrong),
     )
-    keys = [("queue", filled(SAME)), ("copy", filled(RANKS[2])), ("compute", filled(RANKS[0]))]
+    keys = [("queue", filled(SAME)), ("copy", filled(TRAVEL)), ("compute", filled(FORWARD))]
     keys += [("CPU waits", dashed("2 2", 0.7))]
     keys += [("too early", filled(STUCK))] if wrong else []
     svg.legend(figure, keys)
@@ -32,7 +32,7 @@ def streams_svg(queued: Sequence[Queue], issue: float) -> str:
     time_axis(figure, x, tops[CPU], tops[COPY] + HIGH, end, "µs")
     for b in busy:
         kind, number = (*b.name.split(), "")[:2]
-        look = filled(RANKS[2] if kind == "copy" else RANKS[0])
+        look = filled(TRAVEL if kind == "copy" else FORWARD)
         look = filled(SAME) if b.row == CPU else look
         look = dashed("2 2", 0.7) if kind == "synchronize" else look
         look = filled(STUCK) if b.row != CPU and b.name in wrong else look

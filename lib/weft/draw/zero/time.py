@@ -77,6 +77,8 @@ def _legend(figure: Figure, spans: dict[int, tuple[Interval, ...]]) -> None:
     if "update" in link:
         device["update"] = link.pop("update")
     svg.legend(figure, [(name, look | OUTLINE) for name, look in device.items()])
+    both = ", ".join(name for name, look in link.items() if look == LOOKS["all_reduce"])
+    link = {both if look == LOOKS["all_reduce"] else name: look for name, look in link.items()}
     keys = [(name, look | OUTLINE) for name, look in link.items()]
     svg.legend(figure, [*keys, ("waits", WAITS)], 33)
 
