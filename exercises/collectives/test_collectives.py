@@ -219,10 +219,12 @@ def made(nodes=4, gpus=2, taken=(0, 0, 0), port=50.0, start=1.0):
     return found | {"taken": taken, "protocols": {"low": low, "high": high}}
 
 
-def check_buckets(answers, probe, cluster, grads, told=None):
-    got = answers.buckets(cluster, list(grads))
-    told = told or f"buckets({cluster}, {grads})"
-    probe.check_buckets(told, cluster, grads, got)
+def check_made(answers, probe, grads, **sizes):
+    """Check `buckets` on a small cluster; what is told can be made again with this file."""
+    told = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    cluster = made(**sizes)
+    got = answers.buckets(made(**sizes), list(grads))
+    probe.check_buckets(f"buckets(made({told}), {grads})", cluster, grads, got)
 
 
 @pytest.mark.points(
@@ -236,7 +238,8 @@ def test_buckets_call(answers, probe):
     for nodes, gpus in ((2, 1), (2, 2), (4, 2), (8, 4), (64, 8)):
         for nbytes in (1.0, 100.0, 1000.0, 100000.0):
             for port in (10.0, 30.0, 200.0):
-                check_buckets(answers, probe, made(nodes, gpus, port=port), [(nbytes, 1.0)])
+                grads = [(nbytes, 1.0)]
+                check_made(answers, probe, grads, nodes=nodes, gpus=gpus, port=port)
 
 
 @pytest.mark.points(
@@ -257,7 +260,7 @@ def test_buckets_line(answers, probe):
         [(900.0, 200.0), *[(50.0, 1.0)] * 9],
     ):
         for start in (0.0, 1.0, 20.0):
-            check_buckets(answers, probe, made(start=start), grads)
+            check_made(answers, probe, grads, start=start)
 
 
 @pytest.mark.points(
@@ -271,12 +274,14 @@ def test_buckets_taken(answers, probe):
     """Buckets: calls that take SMs; then Llama 2 and 3 and GPT-2 on nodes of H100s."""
     for taken in ((4, 4, 4), (1, 4, 2), (6, 2, 1)):
         for grads in ([(100.0, 5.0)], [(100.0, 50.0)] * 2, [(100.0, 6.0)] * 7):
-            check_buckets(answers, probe, made(taken=taken), grads)
+            check_made(answers, probe, grads, taken=taken)
     for one, tokens, nodes, switch, registered in REAL:
-        told = f"{one['layers']} layers of width {one['width']}, {tokens} tokens, {nodes} nodes"
-        told += f", {switch=}, {registered=}"
+        told = f"buckets: {one['layers']} layers of width {one['width']}, {tokens} tokens"
+        told += f", {nodes} nodes, {switch=}, {registered=}"
         grads = model(tokens=tokens, **one)
-        check_buckets(answers, probe, h100(nodes, switch, registered), grads, told)
+        cluster = h100(nodes, switch, registered)
+        got = answers.buckets(h100(nodes, switch, registered), list(grads))
+        probe.check_buckets(told, cluster, grads, got)
 
 
 # --- a kernel -------------------------------------------------------------------------------------
@@ -304,13 +309,13 @@ def chip(hint, **more):
     return pytest.mark.points(1, **more)
 
 
-@chip("add in float32: the sum of the first few may be large, and the sum of all small")
+@chip("count on paper, for two ranks and one token, what is added, divided and multiplied")
 def test_normed(answers, probe):
     """Kernel: sums of tokens that fill their tiles, and their norm on all ranks."""
     needs("torch", "triton")
     for large in (1.0, 40.0):
         for sizes in PLAIN:
-            probe.check_normed(*ran_normed(answers, sizes, large))
+            probe.check_normed(*ran_normed(answers, sizes, large), plain=True)
 
 
 @chip("a tile may reach beyond the row, and beyond this rank's tokens", after="test_normed")

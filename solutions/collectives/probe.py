@@ -21,7 +21,7 @@ def warm() -> None:
         return
     import torch
 
-    import weft.run.world  # noqa: F401
+    import weft.run.world
 
     torch.set_num_threads(1)
     if importlib.util.find_spec("triton"):
@@ -271,7 +271,8 @@ def check_sum(sizes, ranks):
     """Fail with the first rank whose result is not the sum."""
     for r, measured in enumerate(ranks):
         if measured["wrong"]:
-            raise AssertionError(f"{told_sizes(sizes)}: rank {r}: {measured['wrong']}")
+            text = f"{told_sizes(sizes)}: rank {r}: {measured['wrong']}"
+            raise WrongAnswer(text, None if "expected" in measured["wrong"] else "")
 
 
 def check_sent(sizes, ranks):
@@ -296,13 +297,16 @@ def check_alive(sizes, ranks, times):
 
 
 OTHERS = "these tokens are another rank's"
+SUMS = "what all ranks have, and the residual, all in float32: a sum of large numbers may be small"
+NORMS = "the norm is of the sums with the residual in them, and all n ranks get it"
 
 
-def check_normed(case, report):
-    """Fail with the first wrong element, expected beside got."""
+def check_normed(case, report, plain=False):
+    """Fail with the first wrong element, expected beside got; the hint for a tile that fits."""
     if report["wrong"]:
         name, right, got = report["wrong"]
-        hint = OTHERS if right != right else None
+        hint = {"r": SUMS, "w": NORMS}[name[0]] if plain else None
+        hint = hint if right == right else OTHERS
         right, got = (f"{x:.6g}" if x == x else "left as it was" for x in (right, got))
         got = "NaN" if got == "left as it was" else got
         raise WrongAnswer(f"{case}: {name}: expected {right}, got {got}", hint)

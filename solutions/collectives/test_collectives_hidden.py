@@ -89,14 +89,15 @@ def test_both_ways_any(answers, probe, dice):
 def test_buckets_any(answers, probe, nodes, gpus, grads, taken, start, port, missing):
     """Buckets for any gradients, on any cluster."""
     names = "Ring", "Tree", "NVLS"
-    quick = {"share": 0.75, "most": 70.0} | {name: (start, 0.25, 0.5) for name in names}
-    slow = {"share": 1.0, "most": 250.0} | {name: (2 * start, 1.0, 3.0) for name in names}
+    quick = {"share": 0.75, "most": 70.0} | dict.fromkeys(names, (start, 0.25, 0.5))
+    slow = {"share": 1.0, "most": 250.0} | dict.fromkeys(names, (2 * start, 1.0, 3.0))
     del quick[missing], slow["Tree"]
     cluster = {"nodes": nodes, "gpus": gpus, "wire": 100.0, "port": port, "sms": 8}
     cluster |= {"taken": dict(zip(names, taken, strict=True))}
     cluster |= {"protocols": {"quick": quick, "slow": slow}}
     got = answers.buckets(cluster, list(grads))
-    probe.check_buckets(f"buckets({cluster}, {grads})", cluster, grads, got)
+    told = f"buckets: {nodes} nodes of {gpus}, {port=}, {taken=} of 8 SMs, {start=}, {grads}"
+    probe.check_buckets(told, cluster, grads, got)
 
 
 @pytest.mark.points(
