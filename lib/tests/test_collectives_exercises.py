@@ -80,6 +80,21 @@ class TestCollectives(Exercises):
             assert found == approx(nccl_seconds(nbytes, 4, algorithm="NVLS"))
         assert round(TREE, 2) == 0.78
 
+    def test_the_readme_works_out_what_a_call_takes(self):
+        probe, visible = self.load("probe"), self.load("test_collectives")
+        readme = (self.solutions() / "README.md").read_text()
+        cluster, way = visible.h100(8), (1, "Tree", "LL128")
+        latency = probe.one_way(cluster, [(0.0, 0.0)], *way) * 1e6
+        whole = probe.one_way(cluster, [(25e6, 0.0)], *way) * 1e6
+        assert f"= {latency:.1f} µs" in readme
+        assert f"take {whole - latency:.1f} µs: together {whole:.1f} µs" in readme
+        start, inside, outside = (1e6 * x for x in cluster["protocols"]["LL128"]["Tree"])
+        assert f"{start:g} + 2 (7 · {inside:g} + 3 · {outside:g})" in readme
+        ports = f"8 · {cluster['port'] / 1e9:g} = {8 * cluster['port'] / 1e9:g}"
+        assert ports in readme and f"W is {cluster['wire'] / 1e9:g} GB/s" in readme
+        assert cluster["taken"] == {"Ring": 16, "Tree": 32, "NVLS": 16}
+        assert visible.h100(8, registered=True)["taken"]["NVLS"] == 4
+
     def test_the_real_cases_differ_in_what_is_best(self):
         """k, the algorithm and the protocol: no default is right everywhere."""
         answers, visible = self.load("answers"), self.load("test_collectives")
