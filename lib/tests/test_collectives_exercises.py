@@ -50,8 +50,7 @@ class TestCollectives(Exercises):
             shown = f'({k}, "{algorithm}", "{protocol}", {int(seconds * 1e7) / 1e7}…)'
             assert words + shown in told
 
-    def test_a_gathers_limits_are_those_that_can_be_reached(self):
-        """No plan for few ranks has fewer steps, and the library's ring has more."""
+    def test_a_ring_gathers_in_too_many_steps_and_with_small_messages(self):
         probe = self.load("probe")
         for n in range(4, 9):
             ring = probe.gathered(n, [list(step) for step in ring_all_gather(n)])
