@@ -1,82 +1,153 @@
-"""Collectives: six functions to write. README.md says what each has to reach.
+"""Collectives: five functions to write. README.md says what each has to reach.
 
-A plan is a list of steps, a step a list of sends, a send (source, target, chunk, reduce): rank
-`source` sends its copy of chunk number `chunk` to rank `target`, where it is added to what is there
-if `reduce` is true, and replaces it otherwise. `Send` from weft.plan.collectives is such a tuple.
-All sends of a step happen at once: each carries what its source held before the step. In a step a
-rank sends to one other rank at most, and receives from one at most.
+In the first two a plan is a list of steps, a step a list of sends, a send (source, target, chunk,
+reduce): rank `source` sends its copy of chunk number `chunk` to rank `target`, where it is added to
+what is there if `reduce` is true, and replaces it otherwise. `Send` from weft.plan.collectives is
+such a tuple. All sends of a step happen at once: each carries what its source held before the step.
+The sends of a step from one rank to another are one *message*, however many chunks there are in it.
 
-The library's own plans are closed while you are graded. Grade with `weft grade collectives`.
+The library's own plans and prices are closed while you are graded. Grade with
+`weft grade collectives`.
 """
+
+from types import SimpleNamespace
 
 from weft.plan.collectives import Send
 
+try:
+    import triton.language as tl
+except ImportError:  # only the last one needs it
+    tl = SimpleNamespace(constexpr=None)
 
-def reduce_scatter(n: int) -> list[list[Send]]:
-    """Ring reduce-scatter: rank r ends with the sum of everybody's chunk r, of n chunks.
 
-    Each rank sends to its right neighbour (r + 1) % n only, one chunk in each of n - 1 steps. At
-    n = 5 each rank sends 4 of 5 chunks, in 4 steps.
+def gather(n: int) -> list[list[Send]]:
+    """All-gather in few steps: rank r of n begins with chunk r, and every rank ends with all n.
+
+    Nobody is sent a chunk that it has. In a step a rank sends to one other rank at most, and
+    receives from one at most, any number of chunks. There are as few steps as there can be: in a
+    step no rank can come to have more than twice as many chunks as any had before.
+
+    The ranks stand in a ring, in which a message from r to s travels (s - r) % n or (r - s) % n
+    places, whichever is less. Far links are thin, so far messages have to be small: for each
+    message, its chunks times the places that it travels are less than n.
+
+    At n = 5 there are 3 steps and 4 chunks come to each rank; a message that travels 2 places has 2
+    chunks at most. For n = 1 return no steps.
     """
     # Your code here.
     raise NotImplementedError
 
 
-def all_reduce(n: int) -> list[list[Send]]:
-    """Ring all-reduce: every rank ends with the sum of all n chunks.
+def swap(nodes: int, local: int) -> list[list[Send]]:
+    """All-to-all on `nodes` nodes of `local` ranks each, in few messages that stay on their rails.
 
-    A rank sends to its right neighbour (r + 1) % n only. At n = 5 each rank sends 8 chunks, each a
-    fifth of the data, in 8 steps.
+    Rank node * local + i is the i-th of its node and sits on rail i. With n = nodes * local ranks,
+    chunk s * n + t is what rank s has for rank t: s begins with it, t ends with it, and what else
+    lies about in the end does not matter. Nothing is added, so `reduce` is false everywhere.
+
+    Between nodes a message goes from rail to the same rail alone. A rank sends nodes - 1 of them to
+    other nodes, at most, and in them local * (nodes - 1) chunks; to ranks of its own node it sends
+    nodes * (local - 1) chunks, no more. All takes local - 1 + nodes - 1 steps at most, and in a
+    step a rank sends to one other rank at most, and receives from one at most.
+
+    At 3 nodes of 2 ranks a rank sends 2 messages with 4 chunks in all to other nodes, and 3 chunks
+    to its neighbour, in 3 steps; sent one by one, its chunks for other nodes are 4 messages.
     """
     # Your code here.
     raise NotImplementedError
 
 
-def broadcast(n: int, root: int) -> list[list[Send]]:
-    """Tree broadcast: rank `root` has the one chunk, number 0; every rank ends with it.
+def both_ways(rank: int, sizes: list[int], tensor, exchange):
+    """Reduce-scatter on real ranks in a ring that runs both ways at once, with unequal chunks.
 
-    In as few steps as there can be where a rank tells one other in a step: at n = 6 that is 3.
-    Nobody is sent what it has.
+    Rank r of n = len(sizes) owns chunk r, sizes[r] elements, perhaps none; a tensor is cut into the
+    chunks of ranks 0, 1, 2, … in this order.
+
+    tensor: a flat torch tensor of float64, with sum(sizes) elements; leave it as it is.
+    exchange(right, left, from_left, from_right) -> (tensor, tensor): send the flat tensor `right`
+        to rank + 1 and `left` to rank - 1, modulo n, and get from_left elements from rank - 1 and
+        from_right from rank + 1, all at the same time. All ranks have to call it equally often,
+        n // 2 times, also where some of these tensors are empty. What comes is yours to write into.
+
+    Return the sum over ranks of chunk `rank`, flat, float64. A link works in both directions, so
+    sums come home from both sides: no sum travels more than n // 2 places. This rank sends each
+    chunk but its own once, sum(sizes) - sizes[rank] elements in all. Tensors that you have made or
+    got may have 6 times the elements of the longest chunk, at any time.
+
+    With sizes [1, 2, 3, 4] there are 2 calls. Two ranks lie opposite each other: what rank 0 has
+    for rank 2 goes round one side, no matter which.
     """
     # Your code here.
     raise NotImplementedError
 
 
-def hierarchical(nodes: int, local: int) -> list[list[Send]]:
-    """All-reduce on `nodes` nodes of `local` ranks each, with little traffic between nodes.
+def buckets(cluster: dict, grads: list[tuple[float, float]]) -> tuple[int, str, str, float]:
+    """The buckets, the algorithm and the protocol with which all gradients are summed soonest.
 
-    Rank node * local + i is the i-th of its node. There are nodes * local chunks. A rank may send
-    2 (nodes - 1) chunks to other nodes and no more, and all of it may take at most
-    2 (local - 1) + 2 (nodes - 1) steps. At 2 nodes of 3 ranks: 2 of 6 chunks, and 6 steps.
+    grads     a (bytes, seconds) for each gradient, in the order in which backward makes them; each
+              takes so many seconds after the one before, when backward has all SMs
+    cluster   nodes, a power of two, at least 2; gpus of a node; rates in bytes/s that are reached
+              by a GPU's NVLink, wire, and by a port to the network, port, one for each GPU; sms of
+              a GPU; taken, by algorithm, the SMs that a call of it takes; protocols: see below
+
+    k gradients that follow each other are a bucket, the same k for all; the last bucket has those
+    that are left. A bucket is summed over all n = nodes * gpus ranks by one call. It begins when
+    the last of its gradients is there and the call before it has ended. While a call runs, backward
+    has the other SMs alone, and runs at their share of its speed. All calls are of one algorithm
+    and one protocol. All that is known is known before: the seconds of a call do not change.
+
+    cluster["protocols"][protocol] has share, the part of a rate that is left for data; most, in
+    bytes/s, above which no rate rises; and for some algorithms (start, inside, outside), a call's
+    seconds to begin with, and those of a hop in a node and of one between nodes. With W the less of
+    wire and gpus * port, S the bytes of the bucket, and the latencies of that algorithm, it takes
+
+    Ring      start, and 2 (n - 1) hops, 2 nodes of which go between nodes; and 2 (n - 1) / n S at
+              the rate min(share W, most)
+    Tree      start, and up and down gpus - 1 hops in a node and log2 nodes between nodes, so twice
+              as many; and 2 S at the rate min(0.78 share W, most)
+    NVLS      start, and up and down log2 nodes hops between nodes, each with one in a node; and
+              2 (n - 1) / n S at the rate min(share W, most): a tree over nodes whose switches add
+
+    This is a simpler form of NCCL's cost model. An algorithm that a protocol has no latencies for
+    cannot be taken with it.
+
+    Return (k, algorithm, protocol, seconds from the beginning of backward to the end of the last
+    call) with the least seconds; of equal ones any.
+
+    Llama 3 8B with 4096 tokens on 8 nodes of eight H100s, whose cost model is NCCL's: {"nodes": 8,
+    "gpus": 8, "wire": 370e9, "port": 47e9, "sms": 132, "taken": {"Ring": 16, "Tree": 32,
+    "NVLS": 16}, "protocols": {"LL": {"share": 0.5, "most": 20.4e9, "Ring": (6.6e-6, 1e-6, 2.7e-6),
+    "Tree": (6.8e-6, 0.6e-6, 5e-6)}, "LL128": {"share": 0.92, "most": 370e9, "Ring": (14e-6, 1.9e-6,
+    4e-6), "Tree": (14e-6, 1.25e-6, 8.5e-6)}, "Simple": {"share": 1.0, "most": 370e9, "Ring":
+    (8.4e-6, 3.4e-6, 14e-6), "Tree": (8.4e-6, 4e-6, 14e-6), "NVLS": (25e-6, 0.0, 20.9e-6)}}}. Its
+    gradients, of the head, 32 layers and the embedding, [(1050673152, 0.0174)] +
+    [(436207616, 0.00722)] * 32 + [(1050673152, 0.0)], take (2, "NVLS", "Simple", 0.2661928…).
+    One gradient of 25e6 bytes after 0.004 seconds takes (1, "Tree", "LL128", 0.0042708…).
     """
-
     # Your code here.
     raise NotImplementedError
 
 
-def crossover(n: int, latency: float, bandwidth: float) -> float:
-    """The bytes from which on a ring all-reduce is at least as fast as a tree; 0 if it always is.
+def normed(
+    p_window, p_residual, p_gain,
+    n, T, D, first, count,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A Triton kernel, run as normed[(ceil(count / ROWS),)](…): a two-shot sum with a norm in it.
 
-    A message of S bytes takes latency + S / bandwidth. The ring takes 2 (n - 1) steps with a chunk
-    of S / n bytes, the tree 2 L steps with all S, where L is log2 n, rounded up. At n = 8, 14 µs
-    and 50 GB/s that is about 1.32 MB.
-    """
-    # Your code here.
-    raise NotImplementedError
+    window, float16 [n, T, D], is symmetric memory: window[j] is rank j's buffer of T tokens, with
+    D numbers each, its summand. This rank has the tokens first to first + count - 1. It adds up
+    these of all n ranks, and to them the residual, float32 [count, D], of its own tokens: in
+    float32, rank 0 first, the residual last. The sums replace the residual. Then
+    sum / sqrt(mean of sum**2 over the D numbers + 1e-6) * gain, gain float32 [D], rounded to
+    float16, replaces these tokens in the buffers of all n ranks. All other tokens are other ranks'
+    business: they read and write them meanwhile.
 
-
-def run_ring(rank: int, n: int, tensor, exchange):
-    """Ring all-reduce for real: return the sum of all ranks' tensors, on this rank of n.
-
-    tensor: a flat torch tensor of float64, as long on every rank; leave it as it is. Cut it into n
-        chunks as tensor_split does: as even as possible, longer ones first, some perhaps empty.
-    exchange(outgoing, count) -> tensor: send a flat tensor to the right neighbour, rank + 1, and
-        get one of `count` elements from the left neighbour, at the same time. All ranks have to
-        call it equally often, 2 (n - 1) times, also where the chunk whose turn it is is empty.
-
-    This rank sends all chunks but its own while they are added up, and all but its right
-    neighbour's while the sums go round, no byte more. Beside the result it holds no more than two
-    chunks at any time.
+    A program takes ROWS of the count tokens, the last one those that are left, and whole rows:
+    COLUMNS is at least D. Both are powers of two; n, T, D and count are any numbers of at least 1.
+    Load this rank's tokens once from each buffer, and store them once into each; load and store the
+    residual once; load gain once in each program. Touch no memory beyond the tensors' ends. The
+    grader adds triton.jit.
     """
     # Your code here.
     raise NotImplementedError

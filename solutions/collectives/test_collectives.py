@@ -5,250 +5,330 @@ import importlib.util
 
 import pytest
 
-from weft.grade import WrongAnswer, at_most, expect
-from weft.plan.collectives import hierarchical_all_reduce, seconds
-from weft.plan.hardware import Link
+from weft.plan.collectives import BOXES, NVLS, PORT, PROTOCOLS, RING_HOPS, WIRE
+from weft.plan.collectives.nccl import SWITCHED
+from weft.plan.collectives.price import POSTED
 
-SIZES = [1, 2, 3, 4, 5, 8]
-NODES = [(1, 1), (1, 3), (2, 1), (2, 2), (3, 2), (2, 3), (3, 4)]
-RING, TREE, NESTED = "A collective is a list of steps", "Trees", "Nodes and rails"
-PRICE, ACT = "Trees", RING
+TREES, RAILS = "Trees", "Nodes and rails"
+EVERYONE = "All-to-all is a problem of its own"
+LIST = "A collective is a list of steps"
+COST, SET = (
+    "How NCCL sends: protocols, channels, algorithms",
+    "When to set what, and a design problem",
+)
+SYMMETRIC = "Without messages: symmetric memory and copy engines"
 
 
-# --- reduce-scatter -------------------------------------------------------------------------------
+def needs(*modules):
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"not run: needs {name}")
+
+
+# --- an all-gather --------------------------------------------------------------------------------
+
+SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 13]
 
 
 @pytest.mark.points(
-    1, read=RING, hint="chunk r has to pass through every rank, and through rank r last"
+    1, read=LIST, hint="send on what has come, too, but never a chunk that the other one has"
 )
-def test_reduce_scatter_sums(answers, probe):
-    """Reduce-scatter: rank r ends with everybody's share of chunk r, each once."""
+def test_gather(answers, probe):
+    """Gather: every rank ends with all chunks, and nobody is sent one that it has."""
     for n in SIZES:
-        probe.as_steps(f"reduce_scatter({n})", answers.reduce_scatter(n), "reduce_scatter", n, n)
-
-
-@pytest.mark.points(
-    1, after="test_reduce_scatter_sums", read=RING, hint="send on the sum so far, and nothing else"
-)
-def test_reduce_scatter_bytes(answers, probe):
-    """Reduce-scatter: each rank sends n - 1 chunks, all to its right neighbour."""
-    for n in SIZES:
-        case = f"reduce_scatter({n})"
-        steps = probe.as_steps(case, answers.reduce_scatter(n), "reduce_scatter", n, n)
-        probe.to_the_right(case, steps)
-        for r, count in enumerate(probe.sends_by_rank(steps)):
-            expect(f"{case}: chunks sent by rank {r}", count, n - 1)
-
-
-@pytest.mark.points(
-    1,
-    after="test_reduce_scatter_bytes",
-    read=RING,
-    hint="all ranks send in every step, each another chunk",
-)
-def test_reduce_scatter_steps(answers, probe):
-    """Reduce-scatter: n - 1 steps, in each of them one chunk from every rank."""
-    for n in SIZES:
-        steps = answers.reduce_scatter(n)
-        expect(f"reduce_scatter({n}): number of steps", len(steps), n - 1)
-
-
-# --- all-reduce -----------------------------------------------------------------------------------
-
-
-@pytest.mark.points(1, read=RING, hint="first a reduce-scatter, then the sums go round as copies")
-def test_all_reduce_sums(answers, probe):
-    """All-reduce: every rank ends with everybody's share of every chunk, each once."""
-    for n in SIZES:
-        probe.as_steps(f"all_reduce({n})", answers.all_reduce(n), "all_reduce", n, n)
+        probe.gathered(n, answers.gather(n))
 
 
 @pytest.mark.points(
     1,
-    after="test_all_reduce_sums",
-    read=RING,
-    hint="a rank sends n - 1 chunks that are added, and n - 1 that are copied",
+    after="test_gather",
+    read=TREES,
+    hint="as many chunks in a message as its source has; the last step takes what is left",
 )
-def test_all_reduce_bytes(answers, probe):
-    """All-reduce: each rank sends 2 (n - 1) chunks of n, all to its right neighbour."""
+def test_gather_steps(answers, probe):
+    """Gather: log2 n steps, rounded up, with one partner each way."""
     for n in SIZES:
-        case = f"all_reduce({n})"
-        steps = probe.as_steps(case, answers.all_reduce(n), "all_reduce", n, n)
-        probe.to_the_right(case, steps)
-        for r, count in enumerate(probe.sends_by_rank(steps)):
-            expect(f"{case}: chunks sent by rank {r}", count, 2 * (n - 1))
-
-
-@pytest.mark.points(
-    1, after="test_all_reduce_bytes", read=RING, hint="no rank has to wait for another's turn"
-)
-def test_all_reduce_steps(answers):
-    """All-reduce: at most 2 (n - 1) steps."""
-    for n in SIZES:  # two ranks may swap all they have in one
-        at_most(f"all_reduce({n}): number of steps", len(answers.all_reduce(n)), 2 * (n - 1))
-
-
-# --- broadcast ------------------------------------------------------------------------------------
-
-
-@pytest.mark.points(1, read=TREE, hint="ranks are counted from the root on, modulo n")
-def test_broadcast_reaches_all(answers, probe):
-    """Broadcast: all ranks end with the root's chunk, and nobody is sent it twice."""
-    for n in SIZES:
-        for root in sorted({0, n // 2, n - 1}):
-            case = f"broadcast({n}, root={root})"
-            steps = probe.as_steps(case, answers.broadcast(n, root), "broadcast", n, 1, root)
-            expect(f"{case}: messages", sum(map(len, steps)), n - 1)
+        probe.check_gather_steps(n, probe.gathered(n, answers.gather(n)))
 
 
 @pytest.mark.points(
     1,
-    after="test_broadcast_reaches_all",
-    read=TREE,
-    hint="whoever has it tells one more in every step",
+    after="test_gather_steps",
+    read=TREES,
+    hint="a message is larger the later it is: when should it travel far?",
 )
-def test_broadcast_steps(answers, probe):
-    """Broadcast: as many steps as it takes to double from 1 to n, each rank telling one."""
+def test_gather_far(answers, probe):
+    """Gather: a message's chunks times its places are less than n."""
     for n in SIZES:
-        case = f"broadcast({n}, root={n - 1})"
-        steps = probe.as_steps(case, answers.broadcast(n, n - 1), "broadcast", n, 1, n - 1)
-        probe.one_at_a_time(case, steps)
-        expect(f"{case}: number of steps", len(steps), (n - 1).bit_length())
+        probe.check_far(n, probe.gathered(n, answers.gather(n)))
 
 
-# --- nodes ----------------------------------------------------------------------------------------
+# --- an all-to-all --------------------------------------------------------------------------------
+
+NODES = [(1, 1), (1, 3), (2, 1), (2, 2), (3, 2), (2, 3), (4, 2), (3, 4)]
 
 
-@pytest.mark.points(
-    1, read=NESTED, hint="share i of a node has as many chunks as there are nodes: i * nodes + j"
-)
-def test_hierarchical_sums(answers, probe):
-    """Nodes: every rank ends with everybody's share of every chunk, each once."""
+@pytest.mark.points(1, read=EVERYONE, hint="chunk s n + t ends with rank t, whatever way it takes")
+def test_swap(answers, probe):
+    """Swap: every rank ends with what each has for it."""
     for nodes, local in NODES:
-        case, n = f"hierarchical({nodes}, {local})", nodes * local
-        probe.as_steps(case, answers.hierarchical(nodes, local), "all_reduce", n, n)
+        probe.swapped(nodes, local, answers.swap(nodes, local))
 
 
 @pytest.mark.points(
     1,
-    after="test_hierarchical_sums",
-    read=NESTED,
-    hint="add up within the nodes first: each rank then has one share to take to the others",
+    after="test_swap",
+    read=RAILS,
+    hint="what several ranks of a node have for a rank of another goes as one message, over its"
+    " rail; each chunk once over NVLink at most, and once over the network",
 )
-def test_hierarchical_between(answers, probe):
-    """Nodes: a rank sends 2 (nodes - 1) of the chunks to other nodes."""
+def test_swap_rails(answers, probe):
+    """Swap: few messages, each on its rail, and no chunk on detours."""
     for nodes, local in NODES:
-        case, n = f"hierarchical({nodes}, {local})", nodes * local
-        steps = probe.as_steps(case, answers.hierarchical(nodes, local), "all_reduce", n, n)
-        out = probe.sends_by_rank(steps, lambda s: s.source // local != s.target // local)  # noqa: B023
-        for r, count in enumerate(out):
-            expect(f"{case}: chunks that rank {r} sends to other nodes", count, 2 * (nodes - 1))
+        probe.check_rails(nodes, local, probe.swapped(nodes, local, answers.swap(nodes, local)))
 
 
 @pytest.mark.points(
     1,
-    after="test_hierarchical_between",
-    read=NESTED,
-    hint="all nodes at once, then all rails at once, then all nodes again",
+    after="test_swap_rails",
+    read=EVERYONE,
+    hint="in a step everybody sends to the rank as many places on, so no two send to the same",
 )
-def test_hierarchical_steps(answers, probe):
-    """Nodes: at most 2 (local - 1) + 2 (nodes - 1) steps, each rank sending to one other."""
+def test_swap_steps(answers, probe):
+    """Swap: local - 1 + nodes - 1 steps, with one partner each way."""
     for nodes, local in NODES:
-        case, n = f"hierarchical({nodes}, {local})", nodes * local
-        steps = probe.as_steps(case, answers.hierarchical(nodes, local), "all_reduce", n, n)
-        probe.one_at_a_time(case, steps)
-        # Rings take as many; halves that are swapped with further and further ranks, fewer.
-        most = len(hierarchical_all_reduce(nodes, local))
-        at_most(f"{case}: number of steps", len(steps), most)
-
-
-# --- ring or tree ---------------------------------------------------------------------------------
-
-LINKS = [Link("a", 1.0, 1.0), Link("b", 8.0, 0.25), Link("c", 50e9, 14e-6)]
-
-
-def check_crossover(case, got, n, link):
-    """Fail unless ring and tree take equally long there, or the ring always wins and it is 0."""
-    if isinstance(got, bool) or not isinstance(got, int | float) or not got >= 0:
-        raise WrongAnswer(f"{case}: expected a number of bytes, got {got!r}", "")
-    ring, tree = (seconds("all_reduce", got, n, link, how) for how in ("ring", "tree"))
-    expect(f"{case}: seconds by ring at {got:g} bytes", ring, tree, within=1e-9 * (ring + tree))
-
-
-@pytest.mark.points(
-    1, read=PRICE, hint="2 (n - 1) (latency + S / n / bandwidth) = 2 L (latency + S / bandwidth)"
-)
-def test_crossover(answers):
-    """Crossover: at n a power of two, ring and tree take equally long there."""
-    for n in (2, 4, 8, 64):
-        for link in LINKS:
-            case = f"crossover({n}, {link.latency}, {link.bandwidth})"
-            check_crossover(case, answers.crossover(n, link.latency, link.bandwidth), n, link)
-
-
-@pytest.mark.points(
-    1,
-    after="test_crossover",
-    read=PRICE,
-    hint="L is rounded up; one rank alone sends nothing, so the ring is never slower",
-)
-def test_crossover_odd(answers):
-    """Crossover: at any n, one included."""
-    for n in (1, 3, 5, 6, 7, 100):
-        for link in LINKS:
-            case = f"crossover({n}, {link.latency}, {link.bandwidth})"
-            got = answers.crossover(n, link.latency, link.bandwidth)
-            check_crossover(case, got, n, link)
-            expect(f"{case}: is it 0", got == 0, n <= 3)
+        steps = probe.swapped(nodes, local, answers.swap(nodes, local))
+        probe.check_swap_steps(nodes, local, steps)
 
 
 # --- on real ranks --------------------------------------------------------------------------------
 
-RUNS = {}  # what the ranks measured, by test data: the later tests read what the first one ran
-CASES = [
-    (1, 5),
-    (2, 1),
-    (3, 2),
-    (2, 7),
-    (3, 7),
-    (3, 300),
-]  # the number of ranks, the tensor's length
+RUNS = {}  # what the ranks measured: the later tests read what the first one ran
+CHUNKS = [(3,), (2, 2), (1, 1, 1), (2, 2, 2, 2), (1, 1, 1, 1, 1)]
+UNEQUAL = [(1, 2), (0, 3, 1), (1, 2, 3, 4), (5, 0, 0, 2)]
+GRADED = (200, 201, 199, 200, 200)
+ALIVE = 6  # times the longest chunk
 
 
 def ran(answers, dice):
     """What every rank measured, case by case."""
+    needs("torch")
+    cases = [*CHUNKS, *UNEQUAL, GRADED]
     if not RUNS:
-        RUNS["ring"] = answers.probe.on_ranks(CASES, dice.randrange(1 << 30))
-    return zip(CASES, RUNS["ring"], strict=True)
+        RUNS["ring"] = answers.probe.both_ways(cases, dice.randrange(1 << 30))
+    return list(zip(cases, RUNS["ring"], strict=True))
 
 
 def ring(hint, **more):
     """The marks that the tests on real ranks share."""
-    more |= {"tier": "processes", "seconds": 60, "read": ACT, "hint": hint}
+    more |= {"tier": "processes", "seconds": 60, "read": LIST, "hint": hint}
     return pytest.mark.points(1, **more)
 
 
-@ring("what comes is the chunk before the one that you send: both sides know its length")
-def test_run_ring(answers, probe, dice):
-    """Ring: on real ranks, every rank gets the sum, and its own tensor stays as it was."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("not run: needs torch")
-    for case, ranks in ran(answers, dice):
-        probe.check_sum(case, ranks)
+@ring("with the first call, whose chunks go right and whose left? Those that come are others'")
+def test_both_ways(answers, probe, dice):
+    """Both ways: on real ranks, each gets its sum, and its own tensor stays as it was."""
+    for sizes, ranks in ran(answers, dice):
+        probe.check_sum(sizes, ranks)
 
 
-@ring("2 (n - 1) / n of the tensor: never a whole one", after="test_run_ring")
-def test_run_ring_bytes(answers, probe, dice):
-    """Ring: each rank sends each chunk but its own, then each but its right neighbour's."""
-    for case, ranks in ran(answers, dice):
-        probe.check_sends(case, ranks)
+@ring("add what you have to what comes, and send on the sum alone", after="test_both_ways")
+def test_both_ways_bytes(answers, probe, dice):
+    """Both ways: each rank sends each chunk but its own once."""
+    for sizes, ranks in ran(answers, dice):
+        probe.check_sent(sizes, ranks)
 
 
-@ring(
-    "add into a chunk of the result in place; one tensor of the whole length is enough",
-    after="test_run_ring_bytes",
+@ring("half of the ranks' summands come from one side", after="test_both_ways_bytes")
+def test_both_ways_calls(answers, probe, dice):
+    """Both ways: n // 2 calls, so no sum travels further than half round."""
+    for sizes, ranks in ran(answers, dice):
+        probe.check_calls(sizes, ranks)
+
+
+@ring("a copy of the whole tensor is n chunks", after="test_both_ways_calls")
+def test_both_ways_alive(answers, probe, dice):
+    """Both ways: no more alive than what comes, what goes, and their sums."""
+    sizes, ranks = ran(answers, dice)[-1]
+    probe.check_alive(sizes, ranks, ALIVE)
+
+
+# --- buckets --------------------------------------------------------------------------------------
+
+
+def protocols(switch=True):
+    """What NCCL's cost model has for H100s on more than two nodes, with CPUs by Intel."""
+    found = {}
+    for name, kind in PROTOCOLS.items():
+        inside, outside = RING_HOPS[name]
+        found[name] = {"share": kind.share, "most": kind.most[2]}
+        found[name]["Ring"] = kind.start[0], max(inside, POSTED[name]), outside
+        found[name]["Tree"] = kind.start[1], *kind.hop
+    if switch:
+        found["Simple"]["NVLS"] = NVLS, 0.0, SWITCHED
+    return found
+
+
+def h100(nodes, switch=True, registered=False):
+    """Nodes of eight H100s; with registered buffers the switches need four SMs."""
+    taken = {"Ring": 16, "Tree": 32, "NVLS": 4 if registered else 16}
+    box = BOXES["dgx-h100"]
+    found = {"nodes": nodes, "gpus": box.gpus, "wire": WIRE, "port": PORT}
+    return found | {"sms": box.chip.sms, "taken": taken, "protocols": protocols(switch)}
+
+
+def model(layers, width, hidden, kv, words, tokens, matrices=3, tied=False):
+    """Gradients in bf16 of the head, the layers from the last to the first, and the embedding.
+
+    Backward takes 4 FLOPs for a parameter and a token, at half of an H100's peak; it is counted
+    without attention's scores. Where head and embedding are one, so is their gradient.
+    """
+    rate = BOXES["dgx-h100"].chip.rate("bf16") / 2
+    table, layer = words * width, width * (2 * width + 2 * kv + matrices * hidden)
+    head, one = (4 * size * tokens / rate for size in (table, layer))
+    grads = [(2 * layer, one)] * layers + [(2 * table, 0.0)]
+    if tied:
+        return [(2 * layer, one + head), *grads[1:]]
+    return [(2 * table, head), *grads]
+
+
+LLAMA_3 = {"layers": 32, "width": 4096, "hidden": 14336, "kv": 1024, "words": 128256}
+LLAMA_2 = {"layers": 32, "width": 4096, "hidden": 11008, "kv": 4096, "words": 32000}
+GPT_2 = {"layers": 48, "width": 1600, "hidden": 6400, "kv": 1600, "words": 50257}
+GPT_2 |= {"matrices": 2, "tied": True}
+REAL = [  # a model, tokens, nodes, switch, registered
+    (LLAMA_3, 4096, 8, True, False),
+    (LLAMA_3, 8192, 32, False, False),
+    (LLAMA_3, 1024, 128, False, False),
+    (LLAMA_2, 2048, 8, True, True),
+    (LLAMA_2, 4096, 128, False, False),
+    (GPT_2, 1024, 32, False, False),
+    (GPT_2, 2048, 128, True, False),
+    (GPT_2, 4096, 8, True, True),
+    (GPT_2, 8192, 128, False, False),
+]
+
+
+def made(nodes=4, gpus=2, taken=(0, 0, 0), port=50.0, start=1.0):
+    """A small cluster with three algorithms and two protocols."""
+    low = {"share": 0.5, "most": 60.0, "Ring": (start, 0.125, 0.5), "Tree": (start, 0.25, 0.5)}
+    high = {"share": 1.0, "most": 90.0, "Ring": (2 * start, 0.5, 2.0), "Tree": (start, 1.0, 2.0)}
+    high |= {"NVLS": (3 * start, 0.25, 1.5)}
+    found = {"nodes": nodes, "gpus": gpus, "wire": 100.0, "port": port, "sms": 8}
+    taken = dict(zip(("Ring", "Tree", "NVLS"), taken, strict=True))
+    return found | {"taken": taken, "protocols": {"low": low, "high": high}}
+
+
+def check_made(answers, probe, grads, **sizes):
+    """Check `buckets` on a small cluster; what is told can be made again with this file."""
+    told = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    cluster = made(**sizes)
+    got = answers.buckets(made(**sizes), list(grads))
+    probe.check_buckets(f"buckets(made({told}), {grads})", cluster, grads, got)
+
+
+@pytest.mark.points(
+    1,
+    read=COST,
+    hint="count the hops of one chunk's way, and look which rate bounds it: NVLink's, all ports', a"
+    " protocol's most",
 )
-def test_run_ring_memory(answers, probe, dice):
-    """Ring: beside the result no rank has more than two chunks alive."""
-    for case, ranks in ran(answers, dice):
-        probe.check_alive(case, ranks)
+def test_buckets_call(answers, probe):
+    """Buckets: one gradient, so one call; which algorithm, which protocol, and its seconds."""
+    for nodes, gpus in ((2, 1), (2, 2), (4, 2), (8, 4), (64, 8)):
+        for nbytes in (1.0, 100.0, 1000.0, 100000.0):
+            for port in (10.0, 30.0, 200.0):
+                grads = [(nbytes, 1.0)]
+                check_made(answers, probe, grads, nodes=nodes, gpus=gpus, port=port)
+
+
+@pytest.mark.points(
+    1,
+    after="test_buckets_call",
+    read=SET,
+    hint="a call waits for its last gradient and for the call before it; the last bucket is smaller"
+    " if k does not divide",
+)
+def test_buckets_line(answers, probe):
+    """Buckets: several gradients, whose calls take no SMs."""
+    for grads in (
+        [(100.0, 5.0), (100.0, 5.0)],
+        [(10.0, 1.0)] * 5,
+        [(100.0, 6.0)] * 7,
+        [(300.0, 10.0)] * 6 + [(900.0, 0.0)],
+        [(900.0, 2.0), *[(50.0, 20.0)] * 4, (500.0, 0.0)],
+        [(900.0, 200.0), *[(50.0, 1.0)] * 9],
+    ):
+        for start in (0.0, 1.0, 20.0):
+            check_made(answers, probe, grads, start=start)
+
+
+@pytest.mark.points(
+    1,
+    after="test_buckets_line",
+    seconds=30,
+    read=SET,
+    hint="what is done beside a call is done slower, and only while it runs",
+)
+def test_buckets_taken(answers, probe):
+    """Buckets: calls that take SMs; then Llama 2 and 3 and GPT-2 on nodes of H100s."""
+    for taken in ((4, 4, 4), (1, 4, 2), (6, 2, 1)):
+        for grads in ([(100.0, 5.0)], [(100.0, 50.0)] * 2, [(100.0, 6.0)] * 7):
+            check_made(answers, probe, grads, taken=taken)
+    for one, tokens, nodes, switch, registered in REAL:
+        told = f"buckets: {one['layers']} layers of width {one['width']}, {tokens} tokens"
+        told += f", {nodes} nodes, {switch=}, {registered=}"
+        grads = model(tokens=tokens, **one)
+        cluster = h100(nodes, switch, registered)
+        got = answers.buckets(h100(nodes, switch, registered), list(grads))
+        probe.check_buckets(told, cluster, grads, got)
+
+
+# --- a kernel -------------------------------------------------------------------------------------
+
+PLAIN = [(1, 1, 1, 0, 1, 1, 1), (2, 2, 4, 0, 2, 2, 4), (3, 4, 4, 2, 2, 1, 4), (2, 6, 8, 0, 6, 2, 8)]
+EDGES = [
+    (1, 3, 3, 1, 1, 2, 4),
+    (2, 5, 3, 1, 3, 2, 4),
+    (3, 7, 5, 4, 3, 4, 8),
+    (5, 4, 6, 0, 3, 2, 16),
+]
+
+
+def ran_normed(answers, sizes, large=1.0):
+    """A case in words, and what running it showed; sizes: n, T, D, first, count, ROWS, COLUMNS."""
+    n, T, D, first, count, rows, columns = sizes
+    case = f"normed: {n=}, {T=}, {D=}, {first=}, {count=}, ROWS={rows}, COLUMNS={columns}"
+    case += f", summands of about {large:g}" if large != 1 else ""
+    return case, answers.probe.normed(*sizes, large)
+
+
+def chip(hint, **more):
+    """The marks that the kernel's tests share."""
+    more |= {"tier": "chip", "seconds": 60, "read": SYMMETRIC, "hint": hint}
+    return pytest.mark.points(1, **more)
+
+
+@chip("count on paper, for two ranks and one token, what is added, divided and multiplied")
+def test_normed(answers, probe):
+    """Kernel: sums of tokens that fill their tiles, and their norm on all ranks."""
+    needs("torch", "triton")
+    for large in (1.0, 40.0):
+        for sizes in PLAIN:
+            probe.check_normed(*ran_normed(answers, sizes, large), plain=True)
+
+
+@chip("a tile may reach beyond the row, and beyond this rank's tokens", after="test_normed")
+def test_normed_edges(answers, probe):
+    """Kernel: rows that are no power of two, and tiles that hold others' tokens."""
+    needs("torch", "triton")
+    for sizes in EDGES:
+        probe.check_normed(*ran_normed(answers, sizes))
+
+
+@chip("what has been loaded stays in the tile until the norm is made", after="test_normed_edges")
+def test_normed_loads(answers, probe):
+    """Kernel: everything loaded and stored once, and nothing of other ranks."""
+    needs("torch", "triton")
+    for sizes in (*PLAIN, *EDGES):
+        probe.check_moved(*ran_normed(answers, sizes), *sizes[:5])

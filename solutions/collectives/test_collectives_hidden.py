@@ -1,4 +1,5 @@
-"""The hidden tests: 4 of the 20 points, on sizes drawn at random."""
+"""The hidden tests: 4 of the 20 points, on sizes drawn at random. Each counts once the visible ones
+of its function pass, so that no time goes into shrinking what they have shown already."""
 
 import importlib.util
 
@@ -6,108 +7,125 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.grade import at_most, expect
-from weft.plan.collectives import seconds
-from weft.plan.hardware import Link
-
 pytestmark = pytest.mark.hidden
 
 
-@pytest.mark.points(
-    0.5, read="A collective is a list of steps", hint="try n = 1 and odd n", seconds=30
-)
-@settings(max_examples=30)
-@given(n=st.integers(1, 20))
-def test_reduce_scatter_any(answers, probe, n):
-    """Reduce-scatter on any number of ranks: right, within its bytes, and in time."""
-    case = f"reduce_scatter({n})"
-    steps = probe.as_steps(case, answers.reduce_scatter(n), "reduce_scatter", n, n)
-    probe.to_the_right(case, steps)
-    for r, count in enumerate(probe.sends_by_rank(steps)):
-        expect(f"{case}: chunks sent by rank {r}", count, n - 1)
-    expect(f"{case}: number of steps", len(steps), n - 1)
+def needs(*modules):
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"not run: needs {name}")
 
 
 @pytest.mark.points(
-    0.5, read="A collective is a list of steps", hint="try n = 1 and odd n", seconds=30
+    0.5, after="test_gather_far", read="Trees", hint="try n just above a power of two, and below"
 )
-@settings(max_examples=30)
-@given(n=st.integers(1, 12))
-def test_all_reduce_any(answers, probe, n):
-    """All-reduce on any number of ranks: right, within its bytes, and in time."""
-    case = f"all_reduce({n})"
-    steps = probe.as_steps(case, answers.all_reduce(n), "all_reduce", n, n)
-    probe.to_the_right(case, steps)
-    for r, count in enumerate(probe.sends_by_rank(steps)):
-        expect(f"{case}: chunks sent by rank {r}", count, 2 * (n - 1))
-    at_most(f"{case}: number of steps", len(steps), 2 * (n - 1))
+@settings(max_examples=20)
+@given(n=st.integers(1, 40))
+def test_gather_any(answers, probe, n):
+    """Gather on any number of ranks: right, in few steps, far messages small."""
+    steps = probe.gathered(n, answers.gather(n))
+    probe.check_gather_steps(n, steps)
+    probe.check_far(n, steps)
 
 
 @pytest.mark.points(
-    0.5, read="Trees", hint="try every root, and n that is no power of 2", seconds=30
+    0.5,
+    after="test_swap_steps",
+    read="All-to-all is a problem of its own",
+    hint="try one node, and one rank per node",
 )
-@settings(max_examples=30)
-@given(n=st.integers(1, 20), data=st.data())
-def test_broadcast_any(answers, probe, n, data):
-    """Broadcast from any root: all are reached, once each, in as few steps as can be."""
-    root = data.draw(st.integers(0, n - 1))
-    case = f"broadcast({n}, root={root})"
-    steps = probe.as_steps(case, answers.broadcast(n, root), "broadcast", n, 1, root)
-    expect(f"{case}: messages", sum(map(len, steps)), n - 1)
-    probe.one_at_a_time(case, steps)
-    expect(f"{case}: number of steps", len(steps), (n - 1).bit_length())
-
-
-@pytest.mark.points(
-    1, read="Nodes and rails", hint="try one node, and one rank per node", seconds=30
-)
-@settings(max_examples=30)
-@given(nodes=st.integers(1, 4), local=st.integers(1, 5))
-def test_hierarchical_any(answers, probe, nodes, local):
-    """Nodes of any number and size: right, within the bytes between nodes, and in time."""
-    case, n = f"hierarchical({nodes}, {local})", nodes * local
-    steps = probe.as_steps(case, answers.hierarchical(nodes, local), "all_reduce", n, n)
-    out = probe.sends_by_rank(steps, lambda s: s.source // local != s.target // local)
-    for r, count in enumerate(out):
-        expect(f"{case}: chunks that rank {r} sends to other nodes", count, 2 * (nodes - 1))
-    probe.one_at_a_time(case, steps)
-    at_most(f"{case}: number of steps", len(steps), 2 * (local - 1) + 2 * (nodes - 1))
-
-
-@pytest.mark.points(0.5, read="Trees", hint="L is log2 n, rounded up", seconds=30)
-@settings(max_examples=30)
-@given(
-    n=st.integers(4, 3000),
-    latency=st.sampled_from([1e-6, 14e-6, 0.5]),
-    bandwidth=st.sampled_from([1e3, 25e9]),
-)
-def test_crossover_any(answers, n, latency, bandwidth):
-    """Crossover at any n: below it the tree wins, above it the ring, and there neither."""
-    got = answers.crossover(n, latency, bandwidth)
-    link = Link("any", bandwidth, latency)
-    case = f"crossover({n}, {latency}, {bandwidth})"
-    at_most(f"{case}: bytes below 0", -got, 0)
-    ring, tree = (seconds("all_reduce", got, n, link, how) for how in ("ring", "tree"))
-    expect(f"{case}: seconds by ring at {got:g} bytes", ring, tree, within=1e-9 * (ring + tree))
+@settings(max_examples=20)
+@given(nodes=st.integers(1, 5), local=st.integers(1, 5))
+def test_swap_any(answers, probe, nodes, local):
+    """Swap on nodes of any number and size: right, on rails, in few steps."""
+    steps = probe.swapped(nodes, local, answers.swap(nodes, local))
+    probe.check_rails(nodes, local, steps)
+    probe.check_swap_steps(nodes, local, steps)
 
 
 @pytest.mark.points(
     1,
-    after="test_run_ring",
+    after="test_both_ways_alive",
     tier="processes",
     seconds=60,
     read="A collective is a list of steps",
-    hint="try n = 2, and fewer elements than ranks",
+    hint="try ranks that own nothing, and all that there is on one",
 )
-def test_run_ring_any(answers, probe, dice):
-    """Ring on 2 to 4 ranks and any length: the sum, the ring's sends alone, two chunks alive."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("not run: needs torch")
-    cases = [(n, 0) for n in (2, 4)] + [(n, dice.randrange(1, n)) for n in (2, 3, 4)]
-    cases += [(n, n * dice.randint(1, 40) + dice.randrange(1, n)) for n in (2, 3, 4)]
-    cases.sort(key=lambda case: (case[1], case[0]))
-    measured = answers.probe.on_ranks(cases, dice.randrange(1 << 30))
-    for case, ranks in zip(cases, measured, strict=True):
-        probe.check_sum(case, ranks)
-        probe.check_sends(case, ranks)
-        probe.check_alive(case, ranks)
+def test_both_ways_any(answers, probe, dice):
+    """Both ways on 2 to 5 ranks and any chunks: the sum, each sent once, in few calls."""
+    needs("torch")
+    cases = [(0,) * dice.randint(2, 5)]
+    for n in (2, 3, 4, 5):
+        cases.append(tuple(dice.choice([0, 1, dice.randint(2, 40)]) for _ in range(n)))
+        cases.append(tuple(dice.randint(1, 40) for _ in range(n)))
+    cases.sort(key=lambda sizes: (sum(sizes), len(sizes)))
+    measured = answers.probe.both_ways(cases, dice.randrange(1 << 30))
+    for sizes, ranks in zip(cases, measured, strict=True):
+        probe.check_sum(sizes, ranks)
+        probe.check_sent(sizes, ranks)
+        probe.check_calls(sizes, ranks)
+
+
+@pytest.mark.points(
+    1,
+    after="test_buckets_taken",
+    read="When to set what, and a design problem",
+    hint="try gradients of unequal sizes, an algorithm that is missing, and calls that queue",
+)
+@settings(max_examples=20)
+@given(
+    nodes=st.sampled_from([2, 4, 16]),
+    gpus=st.integers(1, 9),
+    grads=st.lists(
+        st.tuples(st.integers(1, 4000).map(float), st.integers(0, 200).map(float)),
+        min_size=1,
+        max_size=9,
+    ),
+    taken=st.tuples(*[st.integers(0, 6)] * 3),
+    start=st.sampled_from([0.0, 1.0, 30.0]),
+    port=st.sampled_from([5.0, 40.0, 300.0]),
+    missing=st.sampled_from(["Ring", "Tree", "NVLS"]),
+)
+def test_buckets_any(answers, probe, nodes, gpus, grads, taken, start, port, missing):
+    """Buckets for any gradients, on any cluster."""
+    names = "Ring", "Tree", "NVLS"
+    quick = {"share": 0.75, "most": 70.0} | dict.fromkeys(names, (start, 0.25, 0.5))
+    slow = {"share": 1.0, "most": 250.0} | dict.fromkeys(names, (2 * start, 1.0, 3.0))
+    del quick[missing], slow["Tree"]
+    cluster = {"nodes": nodes, "gpus": gpus, "wire": 100.0, "port": port, "sms": 8}
+    cluster |= {"taken": dict(zip(names, taken, strict=True))}
+    cluster |= {"protocols": {"quick": quick, "slow": slow}}
+    got = answers.buckets(cluster, list(grads))
+    told = f"buckets: {nodes} nodes of {gpus}, {port=}, {taken=} of 8 SMs, {start=}, {grads}"
+    probe.check_buckets(told, cluster, grads, got)
+
+
+@pytest.mark.points(
+    1,
+    tier="chip",
+    seconds=60,
+    after="test_normed_loads",
+    read="Without messages: symmetric memory and copy engines",
+    hint="try more rows in a tile than tokens, and a row with one number",
+)
+@settings(max_examples=12)
+@given(
+    n=st.integers(1, 5),
+    before=st.integers(0, 3),
+    count=st.integers(1, 6),
+    behind=st.integers(0, 3),
+    D=st.integers(1, 9),
+    rows=st.sampled_from([1, 2, 4, 8]),
+    wide=st.sampled_from([1, 2]),
+    large=st.sampled_from([1.0, 40.0]),
+    seed=st.integers(0, 999),
+)
+def test_normed_any(answers, probe, n, before, count, behind, D, rows, wide, large, seed):
+    """Kernel at any size: right, and nothing loaded or stored too often."""
+    needs("torch", "triton")
+    columns = wide << (D - 1).bit_length()
+    sizes = n, before + count + behind, D, before, count
+    case = "normed: n={}, T={}, D={}, first={}, count={}".format(*sizes)
+    case += f", ROWS={rows}, COLUMNS={columns}, summands of about {large:g}, {seed=}"
+    report = answers.probe.normed(*sizes, rows, columns, large, seed)
+    probe.check_moved(case, report, *sizes)

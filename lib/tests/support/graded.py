@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[3]
 TORCH = find_spec("torch") is not None
 CHIP = TORCH and find_spec("triton") is not None
 GRADIENTS = "torch.fx.experimental.symbolic_shapes"  # what backward loads, when it has to
-ON_RANKS = {"run_ring", "run_row", "stage_1", "stage_2", "stage_3"}  # slow to try out
 SLIPS = ("not ", "ValueError", "KeyError", "NameError")  # a mistake in the zoo, not the student's
 
 
