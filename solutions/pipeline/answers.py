@@ -9,16 +9,19 @@ The library's own schedules are closed while you are graded. Grade with `weft gr
 
 # BEGIN SOLUTION
 import itertools
+
+# END SOLUTION
+from contextlib import suppress
+
+# BEGIN SOLUTION
 from functools import cache
 
 # END SOLUTION
 from weft.plan.pipeline import Action, Plan, looped
 from weft.plan.simulate import Deadlock, simulate
 
-try:
+with suppress(ImportError):  # the first four do without
     import torch
-except ImportError:  # the first four do without
-    pass
 
 
 def eager(f: int, bw: int, hops: list[int], m: int) -> list[list[Action]]:
@@ -37,8 +40,8 @@ def eager(f: int, bw: int, hops: list[int], m: int) -> list[list[Action]]:
     until its last F. Of all such orders that are never held up, none has a stage with fewer than
     you may have there.
 
-    With f=2, bw=4 and hops=[1, 4, 1], m = 8 microbatches take 74 microseconds at least, and 78 with
-    4, 3, 2, 1 alive. 76 is what is asked for.
+    With f=2, bw=4, hops=[1, 4, 1] and m=8, a step takes 78 microseconds, where plain 1F1B takes
+    104, and the stages may keep 8, 6, 3 and 1 alive.
     """
     # BEGIN SOLUTION
     alive = [1]
@@ -111,7 +114,9 @@ def cut(cluster: dict, model: dict, batch: int) -> tuple[int, list[int], list[in
 
     Of equally short steps return any; None if nothing fits. Llama 3 405B, {"layers": 126, "layer":
     3187703808, "table": 2101346304, "width": 16384, "words": 128256, "tokens": 8192, "kept":
-    EXAMPLE
+    4261412864}, on {"nodes": 256, "memory": 640e9, "rate": 3957.6e12}, nodes of eight H100 at
+    half of their peak, with 512 sequences: (8, [14, 15, 15, 15, 16, 17, 17, 17],
+    [7, 7, 5, 3, 2, 0, 0, 0], 16.08...) is one.
     """
     # BEGIN SOLUTION
     nodes, L, T = cluster["nodes"], model["layers"], model["tokens"]

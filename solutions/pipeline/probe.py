@@ -1,7 +1,8 @@
 """What the tests of this topic share, and what runs for them beside the answers."""
 
+from bisect import bisect_left
 from importlib.util import find_spec
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path
 
 from weft.grade import WrongAnswer, at_most, expect
@@ -21,7 +22,7 @@ def warm() -> None:
 
 
 def on_ranks(answers, cases, seed):
-    """Run the answers' run_row on real ranks; what each measured for each (plan, lengths, width)."""
+    """Run `run_row` on real ranks; what each measured for each (plan, lengths, width)."""
     from weft.grade import ranks
 
     ranks.written(answers, "run_row", [], {}, [], [], None, None, None)
@@ -138,8 +139,7 @@ class Rank:
         tables = [self.s, p - 1 - self.s].count(0)
         state = (n * one["layer"] + tables * one["table"]) * (6 * self.replicas + 12)
         entry = 2 * one["tokens"] * one["width"]
-        kept = [entry] * r + [one["kept"]] * (n - r)
-        rest = sum(kept) * min(self.m, p - self.s)
+        rest = (entry * r + one["kept"] * (n - r)) * min(self.m, p - self.s)
         if r:
             rest += one["kept"] - entry
         if self.last:
@@ -168,18 +168,22 @@ def depths(cluster, model, batch) -> list[int]:
 
 
 def cut_shortest(cluster, model, batch, p) -> float:
-    """Seconds of the shortest step with p ranks: every number of layers on every rank."""
+    """Seconds of the shortest step with p ranks; inf if nothing fits."""
     L = model["layers"]
-    best = {0: 0.0}  # of so many layers on the ranks so far, the slowest at its fastest
-    for s in range(p):
-        rank = Rank(cluster, model, batch, p, s)
-        each = [rank.fastest(n) for n in range(1, L - p + 2)]
-        found = {}
-        for laid, slowest in best.items():
-            for n, own in enumerate(each[: L - laid - (p - 1 - s)], 1):
-                found[laid + n] = min(found.get(laid + n, float("inf")), max(slowest, own))
-        best = found
-    return (rank.m + p - 1) * best[L]
+    ranks = [Rank(cluster, model, batch, p, s) for s in range(p)]
+    never = float("inf")
+    times = [
+        list(takewhile(lambda own: own < never, map(rank.fastest, range(1, L - p + 2))))
+        for rank in ranks
+    ]
+
+    def enough(most):  # whether no rank need take longer for all layers to be somewhere
+        room = [sum(own <= most for own in each) for each in times]
+        return min(room) > 0 and sum(room) >= L
+
+    tried = sorted({own for each in times for own in each})
+    at = bisect_left(tried, True, key=enough)
+    return (ranks[0].m + p - 1) * tried[at] if at < len(tried) else never
 
 
 def check_cut(told, cluster, model, batch, got, shortest=True) -> None:
