@@ -139,9 +139,10 @@ def test_flexible_time(answers, probe):
 ROOMY = 10**9  # bytes
 TINY = {"layers": 3, "layer": 20, "table": 10, "width": 1, "words": 5, "tokens": 4, "kept": 60}
 SMALL = TINY | {"layers": 7, "table": 30}
-FITTED = [  # a model, nodes, sequences
+FITTED = [  # a model, nodes, sequences; the last one has no p that divides all
     *((TINY, 1, 1), (TINY, 2, 2), (TINY, 4, 4), (SMALL, 2, 6), (SMALL, 4, 4), (SMALL, 6, 12)),
-    (SMALL | {"table": 90}, 4, 8),
+    *((SMALL | {"kept": 400}, 4, 2), (SMALL | {"kept": 400}, 6, 4)),
+    *((SMALL | {"table": 90}, 4, 8), (TINY, 8, 3)),
 ]
 
 
@@ -196,9 +197,9 @@ def edges(probe, nodes, model, batch):
     for p in probe.depths(roomy, model, batch):
         for s in {0, p - 1}:
             rank = probe.Rank(roomy, model, batch, p, s)
-            n = model["layers"] // p
-            full |= {rank.nbytes(n, r) for r in {0, n // 2, n}}
-    for nbytes in sorted(full):
+            for n in {model["layers"] // p, -(-model["layers"] // p)}:
+                full |= {rank.nbytes(n, r) for r in {0, n // 2, n}}
+    for nbytes in sorted(full) or [ROOMY]:
         for more in (0.999, 1.001):
             yield roomy | {"memory": nbytes * more / 0.9}
 

@@ -26,7 +26,7 @@ DURATION = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0])
     hint="try a hop of exactly (f + bw) / 2, of none, and of many times f + bw",
     seconds=60,
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     f=st.integers(1, 5),
     bw=st.integers(1, 9),
@@ -52,7 +52,7 @@ def test_eager_any(answers, probe, f, bw, hops, m):
     hint="try p = 1, v = 1, m below p and m just below a multiple of p",
     seconds=60,
 )
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(p=st.integers(1, 6), m=st.integers(1, 27), v=st.integers(1, 4))
 def test_flexible_any(answers, probe, p, m, v):
     """Flexible at any size: valid, within the memory, and in time."""
@@ -72,30 +72,29 @@ def test_flexible_any(answers, probe, p, m, v):
     hint="try one node, fewer microbatches than ranks, and a head of many layers",
     seconds=60,
 )
-@settings(max_examples=40)
+@settings(max_examples=120)
 @given(
-    nodes=st.sampled_from([1, 2, 3, 4, 6, 8]),
-    replicas=st.integers(1, 4),
-    layers=st.integers(1, 10),
+    nodes=st.sampled_from([1, 2, 3, 4, 6, 8, 9, 12]),
+    batch=st.integers(1, 16),
+    layers=st.integers(1, 14),
     layer=st.integers(1, 30),
     table=st.integers(0, 90),
     width=st.integers(1, 4),
     words=st.integers(1, 20),
     tokens=st.integers(1, 4),
-    inside=st.integers(0, 60),
+    inside=st.integers(0, 600),
     roomy=st.floats(0, 1),
 )
-def test_cut_any(answers, probe, nodes, replicas, inside, roomy, **model):
+def test_cut_any(answers, probe, nodes, batch, inside, roomy, **model):
     """Cut: any model on any nodes."""
-    batch = nodes * replicas
     model["kept"] = 2 * model["tokens"] * model["width"] + inside
     cluster = {"nodes": nodes, "memory": 10**9, "rate": 1e3}
     full = []
     for p in probe.depths(cluster, model, batch):
         rank, n = probe.Rank(cluster, model, batch, p, 0), -(-model["layers"] // p)
         full += [rank.nbytes(n, r) for r in range(n + 1)]
-    low, high = 0.9 * min(full), 1.2 * max(full)
-    cluster["memory"] = round((low + roomy * (high - low)) / 0.9) + 0.37
+    full = sorted(full) or [1]
+    cluster["memory"] = 1.001 * full[int(roomy * (len(full) - 1))] / 0.9
     told = f"cut({cluster}, {model}, {batch=})"
     probe.check_cut(told, cluster, model, batch, answers.cut(dict(cluster), dict(model), batch))
 
@@ -151,7 +150,7 @@ def test_run_row_any(answers, probe, dice):
         probe.check_alive(case, ranks)
 
 
-LONG = 200  # microbatches, in which a stage with one too few alive falls behind
+LONG = 120  # microbatches, in which a stage with one too few alive falls behind
 
 
 def fewest(probe, f, bw, hops) -> list[int]:
