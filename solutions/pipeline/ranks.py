@@ -22,13 +22,13 @@ class _Count(torch.autograd.Function):
 
 
 class Alive:
-    """How many graphs exist, how many did at the most, and how many were made."""
+    """How many graphs exist, and how many did at the most."""
 
     def __init__(self):
-        self.now = self.peak = self.made = 0
+        self.now = self.peak = 0
 
     def one_more(self):
-        self.now, self.made = self.now + 1, self.made + 1
+        self.now += 1
         self.peak = max(self.peak, self.now)
         return _Held(self)
 
@@ -41,27 +41,53 @@ class _Held:
         self.alive.now -= 1
 
 
+class _Mark(torch.autograd.Function):
+    """The identity, which writes down that a gradient came through."""
+
+    @staticmethod
+    def forward(ctx, x, log, event):
+        ctx.log, ctx.event = log, event
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.log.append(ctx.event)
+        return gradient, None, None
+
+
 class Stage(torch.nn.Module):
-    """A linear layer and a tanh whose live graphs are counted."""
+    """A linear layer and a tanh. Its live graphs are counted, and what is computed written down."""
 
-    OFFERS = ("__call__()", "forward()", "zero_grad()", "train()", "eval()")
+    OFFERS = ("__call__()", "forward()", "weights()", "zero_grad()", "train()", "eval()")
 
-    def __init__(self, width, alive):
+    def __init__(self, width, alive, log, number):
         super().__init__()
         self.linear = torch.nn.Linear(width, width, dtype=torch.float64)
-        self.alive = alive
+        self.alive, self.log, self.number = alive, log, number
+        self.order = iter(())  # the microbatches, as the row has them
+
+    def weights(self):
+        """The parameters, in a list."""
+        return list(self.parameters())
 
     def forward(self, x):
-        return torch.tanh(_Count.apply(self.linear(x), self.alive))
+        i = next(self.order, None)
+        self.log.append(("F", i, self.number))
+        x = _Mark.apply(x, self.log, ("B", i, self.number))
+        weight = _Mark.apply(self.linear.weight, self.log, ("W", i, self.number))
+        y = torch.nn.functional.linear(x, weight, self.linear.bias)
+        return torch.tanh(_Count.apply(y, self.alive))
 
 
-def build(stages, m, width, batch, seed):
-    """All stages, inputs and targets, the same on every rank."""
+def build(stages, lengths, width, seed):
+    """All stages, inputs and targets, the same on every rank; and the log of what they compute."""
     torch.manual_seed(seed)
-    alive = Alive()
-    modules = [Stage(width, alive) for _ in range(stages)]
-    inputs, targets = torch.randn(2, m, batch, width, dtype=torch.float64)
-    return modules, list(inputs), list(targets), alive
+    alive, log = Alive(), []
+    modules = [Stage(width, alive, log, number) for number in range(stages)]
+    inputs, targets = (
+        [torch.randn(n, width, dtype=torch.float64) for n in lengths] for _ in range(2)
+    )
+    return modules, inputs, targets, alive, log
 
 
 def gradients(modules):
@@ -72,25 +98,23 @@ def gradients(modules):
     ]
 
 
-def alone(plan, width, batch, seed):
-    """The step's loss and gradients in one process, as floats."""
-    modules, inputs, targets, _ = build(plan.stages, plan.m, width, batch, seed)
-    total = 0.0
-    for x, target in zip(inputs, targets, strict=True):
-        for module in modules:
-            x = module(x)
-        loss = mse_loss(x, target) / plan.m
-        loss.backward()
-        total += loss.item()
-    return {"loss": total, "gradients": gradients(modules)}
+def alone(plan, lengths, width, seed):
+    """The step's loss and gradients in one process, all rows at once, as floats."""
+    modules, inputs, targets, *_ = build(plan.stages, lengths, width, seed)
+    x = torch.cat(inputs)
+    for module in modules:
+        x = module(x)
+    loss = mse_loss(x, torch.cat(targets))
+    loss.backward()
+    return {"loss": loss.item(), "gradients": gradients(modules)}
 
 
 class Links:
     """This rank's sends and receives: the messages of its row, each with its own neighbour."""
 
-    def __init__(self, world, answers, plan, shape):
-        self.world, self.answers, self.plan, self.shape = world, answers, plan, shape
-        self.group, self.pending, self.sent = world.group(), [], 0
+    def __init__(self, world, answers, plan, shapes, log):
+        self.world, self.answers, self.plan, self.shapes = world, answers, plan, shapes
+        self.group, self.pending, self.sent, self.log = world.group(), [], 0, log
         self.row = [
             action for action in plan.rows[world.rank] if action.kind[:4] in ("SEND", "RECV")
         ]
@@ -99,15 +123,17 @@ class Links:
     def send(self, action, tensor):
         """Send what a SEND_F or SEND_B of the row carries."""
         action = self._mine("send", action, "SEND")
-        if not isinstance(tensor, torch.Tensor) or tensor.shape != self.shape:
+        shape = self.shapes[action.microbatch]
+        if not isinstance(tensor, torch.Tensor) or tensor.shape != shape:
             got = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else tensor
-            raise Misfit(f"send({action}, …) takes a tensor of {self.shape}, was given {got!r}")
+            raise Misfit(f"send({action}, …) takes a tensor of {shape}, was given {got!r}"[:500])
         if tensor.dtype != torch.float64:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise Misfit(f"send({action}, …) takes float64, as the inputs are, was given {kind}")
         tensor = tensor.detach().contiguous().clone()
         self.sent += tensor.nbytes
         self.made.append(action)
+        self.log.append(tuple(action))
         if self.made.count(action) == 1:  # nobody waits for another one
             there, tag = peer(self.plan, action), self._tag(action)
             work = dist.isend(tensor, group=self.group, group_dst=there, tag=tag)
@@ -119,7 +145,8 @@ class Links:
         if action in self.made:
             raise Misfit(f"receive({action}) was called before: each message comes once")
         self.made.append(action)
-        tensor = torch.empty(self.shape, dtype=torch.float64)
+        self.log.append(tuple(action))
+        tensor = torch.empty(self.shapes[action.microbatch], dtype=torch.float64)
         there, tag = peer(self.plan, action), self._tag(action)
         dist.recv(tensor, group=self.group, group_src=there, tag=tag)
         return tensor
@@ -148,14 +175,15 @@ class Links:
         return (stage * self.plan.m + microbatch) * 2 + (way == "B")
 
 
-def one_rank(world, answers, plan, width, batch, seed):
-    """run_row on this rank: its loss, its gradients, its messages, what it kept alive."""
-    modules, inputs, targets, alive = build(plan.stages, plan.m, width, batch, seed)
-    links = Links(world, answers, plan, (batch, width))
+def one_rank(world, answers, told, plan, lengths, width, seed):
+    """run_row on this rank: its loss, its gradients, what it did and sent, what it kept alive."""
+    modules, inputs, targets, alive, log = build(plan.stages, lengths, width, seed)
+    links = Links(world, answers, plan, [(n, width) for n in lengths], log)
     mine = {stage: modules[stage] for stage in plan.stages_of(world.rank)}
-    told = f"run_row, {plan.name}, p={plan.p}, m={plan.m}, tensors of {batch} x {width}"
     answers.at(told, world)
     row = list(plan.rows[world.rank])
+    for stage, module in mine.items():
+        module.order = iter([i for kind, i, s in row if (kind, s) == ("F", stage)])
 
     def send(action, tensor):
         return links.send(action, tensor)
@@ -165,13 +193,13 @@ def one_rank(world, answers, plan, width, batch, seed):
 
     loss = answers.run_row(row, mine, inputs, targets, mse_loss, send, receive)
     if not isinstance(loss, float):
-        raise Misfit(f"run_row returns its part of the loss as a float, returned {loss!r}")
+        raise Misfit(f"run_row returns its part of the loss as a float, returned {loss!r}"[:500])
     links.finish()
     return {
         "loss": loss,
         "gradients": dict(zip(mine, gradients(mine.values()), strict=True)),
         "messages": [str(action) for action in links.made],
         "sent": links.sent,
+        "log": log,
         "alive": alive.peak,
-        "forwards": alive.made,
     }

@@ -1,18 +1,18 @@
-"""The hidden tests: 4 of the 20 points, on sizes drawn at random."""
+"""The hidden tests: 5 of the 20 points, on sizes drawn at random. Each counts once the visible ones
+of its function pass, so that no time goes into shrinking what they have shown already."""
 
 from contextlib import suppress
-from fractions import Fraction
+from functools import cache
 from importlib.util import find_spec
 from itertools import product
-from math import ceil
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from weft.grade import at_most, expect
+from weft.grade import at_most
 from weft.plan.comm import lower
-from weft.plan.pipeline import Action, Plan, interleaved, looped, one_f_one_b
+from weft.plan.pipeline import Action, Plan, looped, zb_h1, zb_h2, zb_v
 from weft.plan.simulate import Deadlock, simulate
 
 pytestmark = pytest.mark.hidden
@@ -20,80 +20,92 @@ DURATION = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0])
 
 
 @pytest.mark.points(
-    0.5,
-    read="The program: GPipe and 1F1B by messages",
-    hint="try p = 1, m = 1 and m < p",
-    seconds=30,
+    1,
+    after="test_eager_time",
+    read="What a hop costs: few bytes, and a wait in every microbatch",
+    hint="try a hop of exactly (f + bw) / 2, of none, and of many times f + bw",
+    seconds=60,
 )
-@given(p=st.integers(1, 9), m=st.integers(1, 17))
-@example(p=12, m=25)
-def test_one_f_one_b_any(answers, probe, p, m):
-    """1F1B at any size: valid, within p - s microbatches on stage s, and in time."""
-    case = f"one_f_one_b(p={p}, m={m})"
-    timeline = probe.played(probe.as_plan(case, answers.one_f_one_b(p, m), p, m))
-    for s, live in enumerate(timeline.peak_live):
-        at_most(f"{case}: live microbatches on stage {s}", live, p - s)
-    expect(f"{case}: makespan at f=1, b=1, w=1", timeline.makespan, 3 * (m + p - 1))
-
-
-@pytest.mark.points(
-    0.5,
-    read="Thinner stages: interleaving",
-    hint="a bubble of exactly the share will do; p - 1 may be 0",
-    seconds=30,
-)
-@given(p=st.integers(1, 40), below=st.integers(1, 999).map(lambda k: k / 1000), v=st.integers(1, 6))
-@example(p=9, below=2e-6, v=1)  # four million microbatches
-def test_microbatches_any(answers, p, below, v):
-    """The least m for any share, on any number of ranks with any number of thin stages."""
-    share, step = Fraction(str(below)), 1 if v == 1 else p
-    least = (p - 1) * (1 - share) / share / v
-    got = answers.microbatches(p, below, v)
-    expect(f"microbatches({p=}, {below=}, {v=})", got, step * max(1, ceil(least / step)))
-
-
-@pytest.mark.points(
-    0.5, read="Thinner stages: interleaving", hint="try p = 1, v = 1 and m = p", seconds=30
-)
-@given(p=st.integers(1, 6), k=st.integers(1, 4), v=st.integers(1, 4))
-def test_interleaved_any(answers, probe, p, k, v):
-    """Interleaved at any size: valid, within the memory, and in time."""
-    m = k * p
-    case = f"interleaved(p={p}, m={m}, v={v})"
-    timeline = probe.played(probe.as_plan(case, answers.interleaved(p, m, v), p, m, v))
-    limits = probe.played(interleaved(p, m, v)).peak_live
-    for r, (live, most) in enumerate(zip(timeline.peak_live, limits, strict=True)):
-        at_most(f"{case}: live activations on rank {r}", live, most)
-    at_most(f"{case}: makespan at f=1, b=1, w=1", timeline.makespan, 3 * (v * m + p - 1))
-    most = probe.played(interleaved(p, m, v), c=0.25).makespan
-    late = probe.played(timeline.plan, c=0.25).makespan
-    at_most(f"{case}: makespan at f=1, b=1, w=1 and hops of 0.25", late, most)
-
-
-@pytest.mark.points(
-    0.5, read="Two halves of a backward: zero bubble", hint="try p = 1 and m = p", seconds=30
-)
+@settings(max_examples=25)
 @given(
-    p=st.integers(1, 9),
-    more=st.integers(0, 9),
-    f=st.integers(1, 4),
-    b=st.integers(1, 4),
-    w=st.integers(1, 4),
+    f=st.integers(1, 5),
+    bw=st.integers(1, 9),
+    hops=st.lists(st.integers(0, 15), max_size=4),
+    m=st.integers(1, 25),
 )
-def test_zb_h1_any(answers, probe, p, more, f, b, w):
-    """ZB-H1 at any size with m of at least p: valid, within p microbatches, and in time."""
-    m = p + more
-    case = f"zb_h1(p={p}, m={m})"
-    timeline = probe.played(probe.as_plan(case, answers.zb_h1(p, m), p, m, splits=True))
-    for s, live in enumerate(timeline.peak_live):
-        at_most(f"{case}: live microbatches on stage {s}", live, p)
-    w = min(f, b, w)
-    most = m * (f + b + w) + (p - 1) * (f + b - w)
-    makespan = probe.played(timeline.plan, f, b, w).makespan
-    at_most(f"{case}: makespan at {f=}, {b=}, {w=}", makespan, most)
+@example(f=3, bw=7, hops=[5, 10, 0], m=25)
+def test_eager_any(answers, probe, f, bw, hops, m):
+    """Eager with any hops: valid, no more alive than is needed, and never held up."""
+    case = f"eager({f=}, {bw=}, {hops=}, {m=})"
+    plan = probe.as_plan(case, answers.eager(f, bw, list(hops), m), len(hops) + 1, m)
+    probe.played(plan)
+    for s, (n, most) in enumerate(zip(probe.live(plan), fewest(probe, f, bw, hops), strict=True)):
+        at_most(f"{case}: live microbatches on stage {s}", n, min(m, most))
+    took = probe.eager_time(plan.rows, f, bw, hops)
+    at_most(f"{case}: makespan", took, probe.eager_least(f, bw, hops, m))
 
 
-@pytest.mark.points(1, read="Stages that are not equal", hint="try limits of 1", seconds=60)
+@pytest.mark.points(
+    1,
+    after="test_flexible_time",
+    read="Thinner stages: interleaving",
+    hint="try p = 1, v = 1, m below p and m just below a multiple of p",
+    seconds=60,
+)
+@settings(max_examples=30)
+@given(p=st.integers(1, 6), m=st.integers(1, 27), v=st.integers(1, 4))
+def test_flexible_any(answers, probe, p, m, v):
+    """Flexible at any size: valid, within the memory, and in time."""
+    case = f"flexible({p=}, {m=}, {v=})"
+    plan = probe.as_plan(case, answers.flexible(p, m, v), p, m, v)
+    timeline = probe.played(plan)
+    limits, makespan = probe.flexible_limits(p, m, v)
+    for r, (n, most) in enumerate(zip(probe.live(plan), limits, strict=True)):
+        at_most(f"{case}: live activations on rank {r}", n, most)
+    at_most(f"{case}: makespan at f=1, b=1, w=1", timeline.makespan, makespan)
+
+
+@pytest.mark.points(
+    1,
+    after="test_cut_real",
+    read="When to use which",
+    hint="try one node, fewer microbatches than ranks, and a head of many layers",
+    seconds=60,
+)
+@settings(max_examples=120)
+@given(
+    nodes=st.sampled_from([1, 2, 3, 4, 6, 8, 9, 12]),
+    batch=st.integers(1, 16),
+    layers=st.integers(1, 14),
+    layer=st.integers(1, 30),
+    table=st.integers(0, 90),
+    width=st.integers(1, 4),
+    words=st.integers(1, 20),
+    tokens=st.integers(1, 4),
+    inside=st.integers(0, 600),
+    roomy=st.floats(0, 1),
+)
+def test_cut_any(answers, probe, nodes, batch, inside, roomy, **model):
+    """Cut: any model on any nodes."""
+    model["kept"] = 2 * model["tokens"] * model["width"] + inside
+    cluster = {"nodes": nodes, "memory": 10**9, "rate": 1e3}
+    full = []
+    for p in probe.depths(cluster, model, batch):
+        rank, n = probe.Rank(cluster, model, batch, p, 0), -(-model["layers"] // p)
+        full += [rank.nbytes(n, r) for r in range(n + 1)]
+    full = sorted(full) or [1]
+    cluster["memory"] = 1.001 * full[int(roomy * (len(full) - 1))] / 0.9
+    told = f"cut({cluster}, {model}, {batch=})"
+    probe.check_cut(told, cluster, model, batch, answers.cut(dict(cluster), dict(model), batch))
+
+
+@pytest.mark.points(
+    1,
+    after="test_unequal_time",
+    read="Stages that are not equal",
+    hint="try limits of 1",
+    seconds=60,
+)
 @settings(max_examples=25)
 @given(
     stages=st.lists(st.tuples(DURATION, DURATION, st.integers(1, 3)), min_size=1, max_size=4),
@@ -114,25 +126,63 @@ def test_unequal_any(answers, probe, stages, m):
 
 @pytest.mark.points(
     1,
-    after="test_run_row",
+    after="test_run_row_memory",
     tier="processes",
     seconds=60,
-    read="The program: GPipe and 1F1B by messages",
+    read="Two halves of a backward: zero bubble",
     hint="a rank may have several stages: its row says with whom each speaks",
 )
 def test_run_row_any(answers, probe, dice):
-    """Executor on 2 to 4 ranks: plans of any kind, right, and within their messages and memory."""
+    """Executor on 1 to 3 ranks: plans of any kind, right, in order, within bytes and memory."""
     if find_spec("torch") is None:
         pytest.skip("not run: needs torch")
-    plans = [one_f_one_b(1, 2), interleaved(2, 4, 2), one_f_one_b(2, dice.randint(1, 5))]
-    plans += [interleaved(3, 3, 2), one_f_one_b(4, dice.randint(1, 6))]
-    fuse = dice.random() < 0.5
-    cases = [(lower(plan, fuse=fuse), dice.randint(1, 5), dice.randint(1, 3)) for plan in plans]
+    plans = [zb_v(1, 2), zb_h1(2, dice.randint(1, 5)), zb_v(2, dice.randint(1, 4))]
+    plans += [zb_h2(3, dice.randint(1, 6))]
+    fuse, cases = dice.random() < 0.5, []
+    for plan in plans:
+        lengths = [dice.randint(1, 4) for _ in range(plan.m)]
+        cases.append((lower(plan, fuse=fuse), lengths, dice.randint(1, 4)))
     seed = dice.randrange(1 << 30)
     for case, ranks in zip(cases, answers.probe.on_ranks(cases, seed), strict=True):
         probe.check_result(case, seed, ranks)
         probe.check_messages(case, ranks)
+        probe.check_halves(case, ranks)
         probe.check_alive(case, ranks)
+
+
+LONG = 120  # microbatches, in which a stage with one too few alive falls behind
+
+
+def fewest(probe, f, bw, hops) -> list[int]:
+    """The fewest alive on each stage: for each cut, played as a pipeline of two stages.
+
+    Stages that no cut holds up do not hold each other up: a longer way there and back has as many
+    more microbatches in it as its cuts have.
+    """
+    alive = [1]
+    for hop in reversed(hops):
+        alive.insert(0, alive[0] - 1 + two(probe, f, bw, hop))
+    return alive
+
+
+@cache
+def two(probe, f, bw, hop) -> int:
+    """The fewest alive on the first of two stages."""
+    most, n = probe.eager_least(f, bw, [hop], LONG), 1
+    while probe.eager_time(kept_rows([n, 1], LONG), f, bw, [hop]) > most:
+        n += 1
+    return n
+
+
+def kept_rows(alive, m) -> list[list[tuple]]:
+    """Rows in which each stage keeps its number alive until its last F."""
+    rows = []
+    for s, n in enumerate(alive):
+        order = [("F", i) for i in range(n)]
+        for i in range(m):
+            order += [("BW", i), ("F", i + n)]
+        rows.append([(kind, i, s) for kind, i in order if i < m])
+    return rows
 
 
 def best(f, bw, m, limit):
