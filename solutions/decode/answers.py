@@ -147,11 +147,10 @@ def verify(
             drafted[x] = 0.0
             drafted = _normal(drafted)
         else:
-            left = next(draws)
-            for x, chance in enumerate(wanted):
-                left -= chance
-                if left < 0:
-                    break
+            number, x, upto = next(draws), 0, wanted[0]
+            while upto <= number and x + 1 < len(wanted):
+                x += 1
+                upto += wanted[x]
             return [*made, x]
         made.append(tokens[child])
         here = child
@@ -186,9 +185,9 @@ def draft(
     to be enough for the weights of model and draft and the caches of B sequences.
 
     A pass of the model or a draft, with T tokens of each sequence, takes, one after the other: the
-    weights, read once while the matmuls run, whichever takes longer, with 2 FLOPs for each parameter
-    and token; then the caches of B sequences, read once; and two all-reduces in each layer, where t
-    is above 1. Attention's own arithmetic is not counted.
+    weights, read once while the matmuls run, 2 FLOPs for each parameter and token, whichever takes
+    longer; then the caches of B sequences, read once; and two all-reduces in each layer, where t is
+    above 1. Attention's own arithmetic is not counted.
 
     In a step the draft makes g guesses, 1 or more, in g passes of one token each; then the model
     has a pass of g + 1 tokens. All guesses stand up to the first that is wrong, and one more token
@@ -200,11 +199,11 @@ def draft(
     if there is none.
 
     Llama 3.1 70B on H100s, with drafts whose chances are assumed: node = {"gpus": 8, "memory":
-    80e9, "bandwidth": 2.68e12, "rate": 395.8e12, "wait": 10e-6}, model = {"layers": 80, "params":
+    80e9, "bandwidth": 2.68e12, "rate": 395.76e12, "wait": 10e-6}, model = {"layers": 80, "params":
     70553706496, "cache": 327680}, drafts = [{"name": "1B", "layers": 16, "params": 1235814400,
     "cache": 32768, "right": [0.7, 0.68, 0.66, 0.64, 0.62]}, {"name": "8B", "layers": 32, "params":
     8030261248, "cache": 131072, "right": [0.8, 0.79, 0.78, 0.77, 0.76]}], context = 4096 and
-    limit = 0.02: EXAMPLE
+    limit = 0.02: (8, '1B', 1, 202, 1262.74…).
     """
     # BEGIN SOLUTION
     best = None

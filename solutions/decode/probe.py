@@ -25,22 +25,24 @@ def warm() -> None:
 
 # --- guesses, many times --------------------------------------------------------------------------
 
-STEPS = 400  # numbers between 0 and 1 that a test tries
+HALVED = 12  # times that the numbers between 0 and 1 are, to find a chance
+LARGEST = 1 - 2.0**-30  # of the numbers, with which whatever can fall falls
 
 
 def verify(answers, words: list[int], q: list[float], p: list[float]) -> dict:
     """How often the siblings `words` stand, by their order, and how words are distributed.
 
     A model without a draft follows on each of them, so that one more word says that it stood. The
-    number that decides goes through all of 0 to 1, the other ones are such that those before fall.
+    number that decides is looked for between 0 and 1, the others let those before fall.
     """
     N = len(p)
     tree = [-1, *[0] * len(words)], [words[0], *words]
     rows = [list(q)] * (1 + len(words)), [list(p), *[[1.0, *[0.0] * (N - 1)]] * len(words)]
-    each = [(i + 0.5) / STEPS for i in range(STEPS)]
 
     def run(numbers):
-        got = answers.verify(*(list(x) for x in tree), *([*r] for r in rows), [*numbers, *[0.5] * N])
+        got = answers.verify(
+            *(list(x) for x in tree), *([*r] for r in rows), [*numbers, *[0.5] * N]
+        )
         if not isinstance(got, list | tuple) or len(got) not in (1, 2):
             raise WrongAnswer(f"{tree=}: expected a list of one word or two, got {got!r}"[:500], "")
         for x in got:
@@ -48,16 +50,25 @@ def verify(answers, words: list[int], q: list[float], p: list[float]) -> dict:
                 raise WrongAnswer(f"{tree=}: expected words below {N}, got {got!r}"[:500], "")
         return got
 
-    stand = []
-    fallen = []  # numbers with which all so far have fallen
-    for i, word in enumerate(words):
-        stood = [run([*fallen, u]) for u in each]
-        stand.append(sum(len(got) == 2 and got[0] == word for got in stood) / STEPS)
+    fallen, stand = [], []
+    for word in words:
+        stand.append(_below(lambda u, word=word: len(g := run([*fallen, u])) == 2 and g[0] == word))
+        fallen.append(LARGEST)
         if stand[-1] == 1:
-            return {"stand": [*stand, *[0.0] * (len(words) - i - 1)], "left": [0.0] * N}
-        fallen.append(each[-1])
-    last = [run([*fallen, u])[0] for u in each]
-    return {"stand": stand, "left": [last.count(x) / STEPS for x in range(N)]}
+            return {"stand": stand + [0.0] * (len(words) - len(stand)), "left": [0.0] * N}
+    upto = [_below(lambda u, x=x: run([*fallen, u])[0] <= x) for x in range(N)]
+    return {"stand": stand, "left": [b - a for a, b in zip([0.0, *upto], upto, strict=False)]}
+
+
+def _below(holds) -> float:
+    """The number below which something holds, and from which on it does not."""
+    if holds(LARGEST):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(HALVED):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return (low + high) / 2
 
 
 def drawn(q: list[float], count: int) -> list[tuple[list[int], float]]:
@@ -237,7 +248,7 @@ def check_prefix(operations, count, block, right, got) -> None:
 
 # --- in the grader's process: guesses -------------------------------------------------------------
 
-NEAR = 4 / STEPS
+NEAR = 8 / 2**HALVED
 
 
 def check_words(told: str, p: list[float], report: dict) -> None:
