@@ -22,7 +22,7 @@ class TestDecode(Exercises):
     def test_the_examples_in_the_docstrings_are_computed_ones(self):
         answers, visible = self.load("answers"), self.load("test_decode")
         told = self.told("prefix")
-        operations = literal_eval(told[told.index("[[") : told.index("]]") + 2])
+        operations = literal_eval(told[told.index("[[") : told.index(", count=3")])
         for count in (3, 4):
             found = answers.prefix(operations, count, 2)
             assert found == self.load("test_decode_hidden").followed(operations, count, 2)

@@ -56,9 +56,7 @@ LACKS = {
         "sparse": "tensors are handles, and blocks are read through what an answer was handed",
         "tensor": HANDED,
     },
-    "gives up": dict.fromkeys(
-        ["attention", "collectives", "decode", "offload", "precision"], FOUND
-    ),
+    "gives up": dict.fromkeys(["attention", "collectives", "offload", "precision"], FOUND),
     "too much time": dict.fromkeys(
         [
             "attention",

@@ -126,7 +126,7 @@ def verify(
     used for the last word: the first one for which the chances of all words up to it, summed, are
     above that number. There are enough, and some may be left.
 
-    Return all words that were made, at least one. Leave what you are given as it was.
+    Return all words that were made, at least one.
 
     With q = [[0.5, 0.25, 0.25], …] and p = [[0.25, 0.25, 0.5], …], and one guess, word 0, after
     node 0: it stands with chance 0.5. If it falls, only word 2 is drawn. Now let there be a second

@@ -1,7 +1,10 @@
 """What runs for this topic's tests beside the answers: caches, chances, tiles, and the counting."""
 
+import copy
 import importlib.util
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import ceil, isfinite, prod
 
 from weft.grade import WrongAnswer, expect, expect_each
@@ -97,17 +100,6 @@ def distributed(answers, q, p, count) -> dict:
     return {"words": total, "stands": stands}
 
 
-def walks(answers, cases: list) -> list:
-    """What `verify` gives for each tree; None in place of the first that was written into."""
-    found = []
-    for case in cases:
-        given = [[list(x) if isinstance(x, list) else x for x in part] for part in case]
-        found.append(answers.verify(*given))
-        if given != [list(part) for part in case]:
-            return [*found[:-1], None]
-    return found
-
-
 # --- a cache --------------------------------------------------------------------------------------
 
 
@@ -183,7 +175,7 @@ def cascade(answers, lengths, shared, block, H, G, K, V, capacity, loud=2.0, see
     for table, length in zip(tables, lengths, strict=True):
         for i in range(length):
             there[table[i // block], i % block] = 1
-    counts = sram.moved | {"there": there.tolist(), "prompt": front, "tables": tables}
+    counts = sram.moved | {"there": there.tolist(), "prompt": front, "lengths": list(lengths)}
     return {"wrong": _wrong("o", o, right)} | counts
 
 
@@ -233,17 +225,30 @@ def latent(answers, length, each, pieces, H, C, R, GROUP, BLOCK, loud=1.0, seed=
 # --- in the grader's process: prefixes ------------------------------------------------------------
 
 
-def check_prefix(operations, count, block, right, got) -> None:
-    """Fail with the first operation whose number is not the right one."""
-    told = f"prefix, {count=}, {block=}"
-    if not isinstance(got, list | tuple) or len(got) != len(operations):
-        many = f"a list with an entry for each of {len(operations)} operations"
-        raise WrongAnswer(f"{told}: expected {many}, got {got!r}"[:500], "")
-    for i, (wanted, found) in enumerate(zip(right, got, strict=True)):
-        if found != wanted or isinstance(found, bool):
-            before = [list(operation) for operation in operations[: i + 1]]
-            expect(f"{told}: operation {i}, the last of {before}", found, wanted)
-            raise WrongAnswer(f"{told}: operation {i}: expected {wanted}, got {found!r}", "")
+def check_prefix(answers, operations, count, block, right) -> None:
+    """Fail with the first operation whose number is not the right one: it ends the case."""
+    operations = [list(operation) for operation in operations]
+    for i in range(len(operations)):
+        given, wanted = operations[: i + 1], right[: i + 1]
+        got = answers.prefix(copy.deepcopy(given), count, block)
+        whole = lambda x: x is None or (isinstance(x, int) and not isinstance(x, bool))  # noqa: E731
+        if not isinstance(got, list | tuple) or not all(map(whole, got)):
+            got = f"{got!r}"[:200]
+            raise WrongAnswer(f"prefix({given}, {count=}, {block=}): expected {wanted}, got {got}")
+        told = f"prefix, {count=}, {block=}: for operation {i}, {given[-1]}"
+        with _told(f", after {given[:-1]}"):
+            expect(f"{told}: numbers", len(got), len(given))
+            expect(told, got[-1], wanted[-1])
+            expect(f"prefix, {count=}, {block=}: all numbers", list(got), wanted)
+
+
+@contextmanager
+def _told(rest: str) -> Iterator[None]:
+    """What a case consists of, behind what is wrong: a report shows the first 600 characters."""
+    try:
+        yield
+    except WrongAnswer as wrong:
+        raise WrongAnswer(f"{wrong}{rest}", wrong.hint) from None
 
 
 # --- in the grader's process: guesses -------------------------------------------------------------
@@ -266,14 +271,11 @@ def check_stands(told: str, q: list[float], p: list[float], report: dict) -> Non
         expect(name, sum(report["stands"]), 1.0, NEAR)
 
 
-def check_walks(cases: list, right: list, got: list) -> None:
-    """Fail with the first tree whose words are not the right ones."""
-    for case, wanted, made in zip(cases, right, got, strict=False):
-        told = "verify({}, {}, q={}, p={}, {})".format(*case)
-        if made is None:
-            raise WrongAnswer(f"{told}: leave what you are given as it was", "")
-        made = list(made) if isinstance(made, tuple) else made
-        expect(f"{told[:1500]}: words", made, wanted)
+def check_walk(answers, case, right: list[int]) -> None:
+    """Fail if the words that are made are not the right ones."""
+    got = answers.verify(*copy.deepcopy(case))
+    with _told(", for parents={}, tokens={}, q={}, p={}, uniforms={}".format(*case)):
+        expect("verify: words", list(got) if isinstance(got, tuple) else got, right)
 
 
 # --- in the grader's process: a draft -------------------------------------------------------------
@@ -325,7 +327,13 @@ def best_draft(node, model, drafts, context, limit) -> tuple | None:
 
 def check_draft(node, model, drafts, context, limit, got, best=True) -> None:
     """Fail unless the choice fits, with its tokens per second, and none that fits has more."""
-    told = f"draft({node}, {model}, {drafts}, {context=}, {limit=})"
+    with _told(f"; {node=}, {model=}, {drafts=}"):
+        names = [one["name"] for one in drafts]
+        told = f"draft, {context=}, {limit=}, drafts {names}"
+        _check_draft(told, node, model, drafts, context, limit, got, best)
+
+
+def _check_draft(told, node, model, drafts, context, limit, got, best) -> None:
     right = best_draft(node, model, drafts, context, limit)
     if got is None or right is None:
         expect(told, got, right)
@@ -383,8 +391,8 @@ def check_cascade(case: str, report: dict) -> None:
             whose = "of all" if block in report["prompt"] else "of one sequence or none"
             told = f"{case}: times that it reads {name}, in block {block}, {whose}"
             expect_each(told, counted, slots, slots)
-    asked = [int(any(map(any, report["there"])))] * len(report["loads"]["q"])
-    expect_each(f"{case}: times that it reads q", report["loads"]["q"], min(asked), 1)
+    asked = [int(length > 0) for length in report["lengths"]]  # others may be read or left out
+    expect_each(f"{case}: times that it reads q", report["loads"]["q"], asked, 1)
     for name, times in (("o", 1), ("q", 0), ("keys", 0), ("values", 0)):
         counted = report["stores"][name]
         expect_each(f"{case}: times that it writes {name}", counted, times, times)

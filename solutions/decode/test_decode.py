@@ -107,12 +107,6 @@ EVICTED = [
 ]  # fmt: skip
 
 
-def check_prefix(answers, probe, count, block, operations, right):
-    given = [list(operation) for operation in operations]
-    got = answers.prefix([list(operation) for operation in operations], count, block)
-    probe.check_prefix(given, count, block, right, got)
-
-
 @pytest.mark.points(
     1,
     read=SHARING,
@@ -122,7 +116,7 @@ def check_prefix(answers, probe, count, block, operations, right):
 def test_prefix(answers, probe):
     """Prefix: what is found, where there is room for everything."""
     for block, operations, right in FOUND:
-        check_prefix(answers, probe, MANY, block, operations, right)
+        probe.check_prefix(answers, operations, MANY, block, right)
 
 
 @pytest.mark.points(
@@ -135,7 +129,7 @@ def test_prefix(answers, probe):
 def test_prefix_room(answers, probe):
     """Prefix: None exactly where there is too little room, and then nothing has changed."""
     for count, block, operations, right in ROOM:
-        check_prefix(answers, probe, count, block, operations, right)
+        probe.check_prefix(answers, operations, count, block, right)
 
 
 @pytest.mark.points(
@@ -148,7 +142,7 @@ def test_prefix_room(answers, probe):
 def test_prefix_evicted(answers, probe):
     """Prefix: which block is taken, when none is without content."""
     for count, block, operations, right in EVICTED:
-        check_prefix(answers, probe, count, block, operations, right)
+        probe.check_prefix(answers, operations, count, block, right)
 
 
 # --- guesses --------------------------------------------------------------------------------------
@@ -207,7 +201,8 @@ def test_verify(answers, probe):
 )
 def test_verify_tree(answers, probe):
     """Verify: which way is gone through a tree, by a model that is sure of each word."""
-    probe.check_walks(TREES, WALKED, answers.probe.walks(TREES))
+    for case, right in zip(TREES, WALKED, strict=True):
+        probe.check_walk(answers, case, right)
 
 
 @pytest.mark.points(

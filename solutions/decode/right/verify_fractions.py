@@ -7,7 +7,7 @@ def verify(parents, tokens, q, p, uniforms):
     numbers = list(map(Fraction, uniforms))
 
     def share(row):
-        whole = sum(row)
+        whole = sum(row.values())
         return {x: y / whole for x, y in row.items()} if whole else row
 
     def down(node):

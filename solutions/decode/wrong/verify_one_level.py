@@ -1,4 +1,4 @@
-"""Goes on at the children that follow next, as in a chain."""
+"""Draws the last word once a guess has stood, whatever follows on it."""
 
 KIND = "special case"
 FAILS = ["test_verify_tree", "test_verify_siblings", "test_verify_any"]
@@ -15,7 +15,7 @@ def verify(
     while True:
         wanted, drafted = list(p[here]), list(q[here])
         for child in range(1, len(parents)):
-            if parents[child] != (child - 1 if here else 0):
+            if here or parents[child]:
                 continue
             x = tokens[child]
             if next(draws) * drafted[x] < wanted[x]:
