@@ -32,11 +32,12 @@ def prefix(operations: list[list], count: int, block: int) -> list[int | None]:
     token is made of it, so no block that has it is found.
 
     For what it has not found, "start" takes blocks, and "next" takes one where all that the request
-    has are full. It takes blocks without content first. Then it takes, of those that nobody holds,
-    the one that was let go first, by the last request that held it; of those that were let go at
-    the same time, the one furthest from the start of its sequence. What a block had can then not be
-    found any more. If there are too few for all that an operation takes, it does nothing: a request
-    that was not started is not there, and a token that had no room has not been made.
+    has are full. Blocks without content are taken first. Then, of those that nobody holds, the one
+    whose last holder let go first; of those that were let go at the same time, the one furthest
+    from the start of its sequence. What a block had can then not be found any more. A request holds
+    what it has found before it takes any. If there are too few for all that an operation takes, it
+    does nothing: a request that was not started is not there, and a token that had no room has not
+    been made.
 
     If a block becomes full, or was computed, that could have been found in another block, by the
     same tokens, then the request holds that one, and its own is without content again. When a
@@ -50,8 +51,8 @@ def prefix(operations: list[list], count: int, block: int) -> list[int | None]:
     ["start", "c", [1, 2, 3, 4, 5, 6]], ["start", "d", [7]]], count=3, block=2): a takes all three
     blocks, and fills two. b finds the first of them, but not the second, which has its last token,
     and there is no block to take. When a has ended, c finds two, and takes the third. No block is
-    left for d: [0, None, 0, 4, None]. With count=4, b takes the fourth, which gives it back at once
-    for the one with the same tokens, and d gets it: [0, 2, 0, 4, 0].
+    left for d: [0, None, 0, 4, None]. With count=4, b takes the fourth, and gives it back at once
+    for the one with the same tokens: [0, 2, 0, 4, 0].
     """
     # Your code here.
     raise NotImplementedError

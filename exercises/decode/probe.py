@@ -5,7 +5,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import ceil, isfinite, prod
+from math import ceil, prod
 
 from weft.grade import WrongAnswer, expect, expect_each
 
@@ -47,10 +47,10 @@ def verify(answers, words: list[int], q: list[float], p: list[float]) -> dict:
             *(list(x) for x in tree), *([*r] for r in rows), [*numbers, *[0.5] * N]
         )
         if not isinstance(got, list | tuple) or len(got) not in (1, 2):
-            raise WrongAnswer(f"{tree=}: expected a list of one word or two, got {got!r}"[:500], "")
+            raise ValueError(f"expected a list of one word or two, got {got!r}"[:400])
         for x in got:
             if isinstance(x, bool) or not isinstance(x, int) or not 0 <= x < N:
-                raise WrongAnswer(f"{tree=}: expected words below {N}, got {got!r}"[:500], "")
+                raise ValueError(f"expected words below {N}, got {got!r}"[:400])
         return got
 
     fallen, stand = [], []
@@ -91,7 +91,10 @@ def distributed(answers, q, p, count) -> dict:
     """Over all that the draft may draw: how words are distributed, and how often which stands."""
     total, stands = [0.0] * len(p), [0.0] * count
     for words, chance in drawn(q, count):
-        report = verify(answers, words, q, p)
+        try:
+            report = verify(answers, words, q, p)
+        except ValueError as wrong:
+            return {"wrong": str(wrong)}
         for i, (word, stood) in enumerate(zip(words, report["stand"], strict=True)):
             total[word] += chance * stood
             stands[i] += chance * stood
@@ -236,7 +239,7 @@ def check_prefix(answers, operations, count, block, right) -> None:
             got = f"{got!r}"[:200]
             raise WrongAnswer(f"prefix({given}, {count=}, {block=}): expected {wanted}, got {got}")
         told = f"prefix, {count=}, {block=}: for operation {i}, {given[-1]}"
-        with _told(f", after {given[:-1]}"):
+        with _told(f", after {given[:-1]}" if i else ""):
             expect(f"{told}: numbers", len(got), len(given))
             expect(told, got[-1], wanted[-1])
             expect(f"prefix, {count=}, {block=}: all numbers", list(got), wanted)
@@ -258,6 +261,8 @@ NEAR = 8 / 2**HALVED
 
 def check_words(told: str, p: list[float], report: dict) -> None:
     """Fail unless words come as often as the model wants them."""
+    if "wrong" in report:
+        raise WrongAnswer(f"{told}: {report['wrong']}", "")
     for x, (wanted, got) in enumerate(zip(p, report["words"], strict=True)):
         expect(f"{told}: how often word {x} comes", got, wanted, NEAR)
 
@@ -325,6 +330,9 @@ def best_draft(node, model, drafts, context, limit) -> tuple | None:
     return best
 
 
+LARGE = 1e30  # more than anything counted here; no NaN is below it
+
+
 def check_draft(node, model, drafts, context, limit, got, best=True) -> None:
     """Fail unless the choice fits, with its tokens per second, and none that fits has more."""
     with _told(f"; {node=}, {model=}, {drafts=}"):
@@ -345,7 +353,7 @@ def _check_draft(told, node, model, drafts, context, limit, got, best) -> None:
         numbers = (x for x in (t, g, B))
         form = all(isinstance(x, int) and not isinstance(x, bool) for x in numbers)
         form = form and (name is None or isinstance(name, str)) and name in names
-        form = form and isinstance(rate, int | float) and isfinite(rate)
+        form = form and isinstance(rate, int | float) and abs(rate) < LARGE and abs(B) < LARGE
     if not form:
         raise WrongAnswer(
             f"{told}: expected (t, a draft's name or None, guesses, batch, tokens per second), got"
@@ -357,7 +365,8 @@ def _check_draft(told, node, model, drafts, context, limit, got, best) -> None:
     if t not in [2**i for i in range(node["gpus"].bit_length())] or B < 1:
         raise WrongAnswer(f"{told}: got {t=} and {B=}: t is a power of two, and B 1 or more", "")
     if g not in (range(1, most + 1) if one else (0,)):
-        raise WrongAnswer(f"{told}: {name} makes 1 to {most} guesses, None has 0, got {g}", "")
+        some = f"{name} makes 1 to {most} guesses" if one else "without a draft there are 0 guesses"
+        raise WrongAnswer(f"{told}: {some}, got {g}", "")
     held, seconds, made = stepped(node, model, one, context, t, g, B)
     choice = f"{told}: t={t}, {name}, {g} guesses, {B} sequences"
     if not within(node, held, seconds, made, t, limit):
