@@ -56,7 +56,7 @@ LACKS = {
         "sparse": "tensors are handles, and blocks are read through what an answer was handed",
         "tensor": HANDED,
     },
-    "gives up": dict.fromkeys(["attention", "decode"], FOUND),
+    "gives up": {"attention": FOUND},
     "too much time": dict.fromkeys(
         [
             "attention",

@@ -1,16 +1,19 @@
-"""What runs for this topic's tests beside the answers: caches, tile memory, and the counting."""
+"""What runs for this topic's tests beside the answers: caches, chances, tiles, and the counting."""
 
+import copy
 import importlib.util
 import os
-from math import ceil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import ceil, prod
 
-from weft.grade import WrongAnswer, expect_each
+from weft.grade import WrongAnswer, expect, expect_each
 
 NAN = float("nan")
 
 
 def warm() -> None:
-    """Import what is slow to import; without torch and Triton only `fits` and `allot` can run."""
+    """Import what is slow to import; without torch and Triton only the first three can run."""
     # The interpreter counts what a kernel loads; it has to be asked for before Triton is there.
     os.environ["TRITON_INTERPRET"] = "1"
     if importlib.util.find_spec("torch") is None:
@@ -23,72 +26,94 @@ def warm() -> None:
         import weft.kernels  # noqa: F401
 
 
+# --- guesses, many times --------------------------------------------------------------------------
+
+HALVED = 12  # times that the numbers between 0 and 1 are, to find a chance
+LARGEST = 1 - 2.0**-30  # of the numbers, with which whatever can fall falls
+
+
+def verify(answers, words: list[int], q: list[float], p: list[float]) -> dict:
+    """How often the siblings `words` stand, by their order, and how words are distributed.
+
+    A model without a draft follows on each of them, so that one more word says that it stood. The
+    number that decides is looked for between 0 and 1, the others let those before fall.
+    """
+    N = len(p)
+    tree = [-1, *[0] * len(words)], [words[0], *words]
+    rows = [list(q)] * (1 + len(words)), [list(p), *[[1.0, *[0.0] * (N - 1)]] * len(words)]
+
+    def run(numbers):
+        got = answers.verify(
+            *(list(x) for x in tree), *([*r] for r in rows), [*numbers, *[0.5] * N]
+        )
+        if not isinstance(got, list | tuple) or len(got) not in (1, 2):
+            raise ValueError(f"expected a list of one word or two, got {got!r}"[:400])
+        for x in got:
+            if isinstance(x, bool) or not isinstance(x, int) or not 0 <= x < N:
+                raise ValueError(f"expected words below {N}, got {got!r}"[:400])
+        return got
+
+    fallen, stand = [], []
+    for word in words:
+        stand.append(_below(lambda u, word=word: len(g := run([*fallen, u])) == 2 and g[0] == word))
+        fallen.append(LARGEST)
+        if stand[-1] == 1:
+            return {"stand": stand + [0.0] * (len(words) - len(stand)), "left": [0.0] * N}
+    upto = [_below(lambda u, x=x: run([*fallen, u])[0] <= x) for x in range(N)]
+    return {"stand": stand, "left": [b - a for a, b in zip([0.0, *upto], upto, strict=False)]}
+
+
+def _below(holds) -> float:
+    """The number below which something holds, and from which on it does not."""
+    if holds(LARGEST):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(HALVED):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return (low + high) / 2
+
+
+def drawn(q: list[float], count: int) -> list[tuple[list[int], float]]:
+    """All orders in which `count` different words can be drawn by q, and how likely each is."""
+    found = [([], 1.0)]
+    for _ in range(count):
+        found = [
+            ([*words, x], chance * q[x] / (1 - sum(q[w] for w in words)))
+            for words, chance in found
+            for x in range(len(q))
+            if q[x] and x not in words
+        ]
+    return found
+
+
+def distributed(answers, q, p, count) -> dict:
+    """Over all that the draft may draw: how words are distributed, and how often which stands."""
+    total, stands = [0.0] * len(p), [0.0] * count
+    for words, chance in drawn(q, count):
+        try:
+            report = verify(answers, words, q, p)
+        except ValueError as wrong:
+            return {"wrong": str(wrong)}
+        for i, (word, stood) in enumerate(zip(words, report["stand"], strict=True)):
+            total[word] += chance * stood
+            stands[i] += chance * stood
+            chance *= 1 - stood
+        total = [a + chance * b for a, b in zip(total, report["left"], strict=True)]
+    return {"words": total, "stands": stands}
+
+
 # --- a cache --------------------------------------------------------------------------------------
 
 
-def cache(length: int, block: int, G: int, K: int, V: int, loud: float, seed: int):
-    """Keys and values in a row, and the same in blocks: k, v, k_cache, v_cache, table.
-
-    Later keys are larger, up to `loud` times. Blocks lie in random order among those of others.
-    What belongs to nobody here is not a number, and the table ends with what is no block.
-    """
+def exact(q, k, v, scale):
+    """o and lse of each head, in float64 with all scores at hand; q [H, K], k, v [S, H, …]."""
     import torch
 
-    dice = torch.Generator().manual_seed(seed)
-    k, v = torch.randn(length, G, K, generator=dice), torch.randn(length, G, V, generator=dice)
-    k *= torch.linspace(0.5, loud, length)[:, None, None]
-    needed = ceil(length / block)
-    table = torch.randperm(needed + 3, generator=dice)[:needed]
-    k_cache, v_cache = (torch.full((needed + 3, block, G, width), NAN) for width in (K, V))
-    for i in range(needed):
-        for rows, blocks in ((k, k_cache), (v, v_cache)):
-            mine = rows[i * block : (i + 1) * block]
-            blocks[table[i], : len(mine)] = mine
-    return k, v, k_cache, v_cache, [*table.tolist(), 1 << 30, -1]
-
-
-def exact(q, k, v):
-    """o and lse of each head, in float64 with all scores at hand; q [H, K], k and v [S, G, …]."""
-    import torch
-
-    R = len(q) // k.shape[1]
-    k, v = (x.double().repeat_interleave(R, 1) for x in (k, v))
-    s = torch.einsum("hk,shk->hs", q.double(), k) * q.shape[1] ** -0.5
+    k, v = k.double(), v.double()
+    s = torch.einsum("hk,shk->hs", q.double(), k) * scale
     lse = s.logsumexp(1) if s.shape[1] else s.new_full((len(q),), float("-inf"))
-    p = (s - lse[:, None]).exp()
-    return torch.einsum("hs,shv->hv", p, v), lse
-
-
-# --- tiles ----------------------------------------------------------------------------------------
-
-
-def paged(answers, length, block, H, G, K, V, capacity, loud=2.0, seed=0) -> dict:
-    """Run `paged`: where it is wrong, and how often it moves each element."""
-    import torch
-
-    from weft.grade.tiles import Tiles
-
-    k, v, k_cache, v_cache, table = cache(length, block, G, K, V, loud, seed)
-    q = torch.randn(H, K, generator=torch.Generator().manual_seed(seed + 1))
-    o, right = torch.full((H, V), NAN), exact(q, k, v)[0]
-    sram = Tiles(capacity, {"q": q, "keys": k_cache, "values": v_cache, "o": o})
-    with sram:
-        answers.paged(q, k_cache, v_cache, table, length, o, sram)
-    return {"wrong": _wrong("o", o, right)} | moved(sram, table, length)
-
-
-def moved(counts, table: list[int], length: int) -> dict:
-    """How often each element was loaded and stored; of keys and values, in their tokens' order.
-
-    What lies elsewhere in a cache is counted as a whole.
-    """
-    loads = {name: x.tolist() for name, x in counts.loads.items()}
-    for name in ("keys", "values"):
-        every = counts.loads[name]
-        mine = every[table[: ceil(length / every.shape[1])]].reshape(-1, *every.shape[2:])[:length]
-        loads[name] = mine.tolist()
-        loads[f"{name} of others"] = [int(every.sum() - mine.sum())]
-    return {"loads": loads, "stores": {name: x.tolist() for name, x in counts.stores.items()}}
+    return torch.einsum("hs,shv->hv", (s - lse[:, None]).exp(), v), lse
 
 
 def _wrong(name: str, got, right) -> tuple | None:
@@ -101,55 +126,262 @@ def _wrong(name: str, got, right) -> tuple | None:
     return None
 
 
-# --- kernels --------------------------------------------------------------------------------------
+# --- tiles ----------------------------------------------------------------------------------------
 
 
-def piece(answers, length, each, pieces, K, BLOCK, loud=2.0, seed=0) -> dict:
-    """Run `piece` under Triton's interpreter: as `paged`."""
+def cascade(answers, lengths, shared, block, H, G, K, V, capacity, loud=2.0, seed=0) -> dict:
+    """Run `cascade`: where it is wrong, and how often it moves each element.
+
+    Later keys are larger, up to `loud` times. Blocks lie in random order among those of others.
+    What belongs to nobody here is not a number, and tables end with what is no block.
+    """
     import torch
 
-    from weft.grade import kernel
+    from weft.grade.tiles import Tiles
 
-    k, v, k_cache, v_cache, table = cache(length, BLOCK, 1, K, K, loud, seed)
-    q = torch.randn(K, generator=torch.Generator().manual_seed(seed + 1))
-    o, lse = torch.full((pieces, K), NAN), torch.full((pieces,), NAN)
-    wide = torch.tensor([*table, 1 << 30], dtype=torch.int32)
-    named = {"q": q, "keys": k_cache, "values": v_cache, "table": wide, "o": o, "lse": lse}
-    rest = length, each, K**-0.5, K, BLOCK
-    counts = kernel.run(answers, "piece", (pieces,), named, rest)
-    wrong = None
-    for i in range(pieces):
-        mine = slice(i * each, (i + 1) * each)
-        right_o, right_lse = exact(q[None], k[mine], v[mine])
-        wrong = wrong or _wrong(f"piece {i}: o", named["o"][i], right_o[0])
-        wrong = wrong or _wrong(f"piece {i}: lse", named["lse"][i : i + 1], right_lse)
-    return {"wrong": wrong} | moved(counts, table, length)
+    dice = torch.Generator().manual_seed(seed)
+    B, first = len(lengths), shared * block
+    own = [max(0, ceil(length / block) - shared) for length in lengths]
+    places = torch.randperm(shared + sum(own) + 3, generator=dice).tolist()
+    front, places = places[:shared], places[shared:]
+    k_cache, v_cache = (torch.full((shared + sum(own) + 3, block, G, w), NAN) for w in (K, V))
+    tables, rows = [], []
+    prompt = [torch.randn(first, G, w, generator=dice) for w in (K, V)]
+    for length, count in zip(lengths, own, strict=True):
+        mine, places = places[:count], places[count:]
+        table = [*front, *mine]
+        kv = [
+            torch.cat([x, torch.randn(length - first, G, x.shape[2], generator=dice)])
+            for x in prompt
+        ]
+        grown = torch.linspace(0.5, loud, max(lengths))[:length, None, None]
+        kv[0] *= grown
+        for x, cache in zip(kv, (k_cache, v_cache), strict=True):
+            for i, at in enumerate(table):
+                part = x[i * block : (i + 1) * block]
+                cache[at, : len(part)] = part
+        tables.append([*table, 1 << 30, -1])
+        rows.append(kv)
+    q, o = torch.randn(B, H, K, generator=dice), torch.full((B, H, V), NAN)
+    sram = Tiles(capacity, {"q": q, "keys": k_cache, "values": v_cache, "o": o})
+    right = torch.stack(
+        [
+            exact(q[b], *(x.repeat_interleave(H // G, 1) for x in rows[b]), K**-0.5)[0]
+            for b in range(B)
+        ]
+    )
+    with sram:
+        answers.cascade(
+            q, k_cache, v_cache, [list(t) for t in tables], shared, list(lengths), o, sram
+        )
+    there = torch.zeros(k_cache.shape[:2], dtype=torch.int64)
+    for table, length in zip(tables, lengths, strict=True):
+        for i in range(length):
+            there[table[i // block], i % block] = 1
+    counts = sram.moved | {"there": there.tolist(), "prompt": front, "lengths": list(lengths)}
+    return {"wrong": _wrong("o", o, right)} | counts
 
 
-def merge(answers, H, pieces, K, N, loud=0.0, blank=(), seed=0) -> dict:
-    """Run `merge` on the pieces of H heads: as `paged`. Pieces in `blank` saw nothing."""
+# --- a kernel -------------------------------------------------------------------------------------
+
+
+def latent(answers, length, each, pieces, H, C, R, GROUP, BLOCK, loud=1.0, seed=0) -> dict:
+    """Run `latent` under Triton's interpreter: as `cascade`, of one sequence."""
     import torch
 
     from weft.grade import kernel
 
     dice = torch.Generator().manual_seed(seed)
-    parts, lse = torch.randn(H, pieces, K, generator=dice), torch.randn(H, pieces, generator=dice)
-    lse = 2 * lse + loud
-    for h, i in blank:
-        lse[h, i], parts[h, i] = float("-inf"), NAN if (h + i) % 2 else float("inf")
-    named = {"parts": parts, "lse": lse, "o": torch.full((H, K), NAN)}
-    counts = kernel.run(answers, "merge", (H,), named, (pieces, K, N))
-    weights = (lse.double() - lse.double().amax(1, keepdim=True).clamp(min=-1e9)).exp()
-    right = (weights[..., None] * parts.double().nan_to_num(0, 0)).sum(1)
-    right /= weights.sum(1, keepdim=True).clamp(min=1e-300)
-    return {"wrong": _wrong("o", named["o"], right)} | counts.moved
+    needed = ceil(length / BLOCK)
+    table = torch.randperm(needed + 3, generator=dice)[:needed]
+    c = torch.full((needed + 3, BLOCK, C), NAN).to(torch.float8_e4m3fn)
+    scales = torch.full((needed + 3, BLOCK, C // GROUP), NAN)
+    r = torch.full((needed + 3, BLOCK, R), NAN)
+    rows = torch.randn(length, C, generator=dice).mul(50).to(c.dtype)
+    row_scales = torch.rand(length, C // GROUP, generator=dice).add(0.1).mul(0.03)
+    row_r = torch.randn(length, R, generator=dice)
+    row_r *= torch.linspace(0.5, loud, length)[:, None]
+    there = torch.zeros(needed + 3, BLOCK, dtype=torch.int64)
+    for i in range(length):
+        place = table[i // BLOCK], i % BLOCK
+        c[place], scales[place], r[place] = rows[i], row_scales[i], row_r[i]
+        there[place] = 1
+    q = torch.randn(H, C + R, generator=dice)
+    o, lse = torch.full((pieces, H, C), NAN), torch.full((pieces, H), NAN)
+    wide = torch.tensor([*table.tolist(), 1 << 30, -1], dtype=torch.int32)
+    named = {"q": q, "latents": c, "scales": scales, "r": r, "table": wide, "o": o, "lse": lse}
+    scale = (C + R) ** -0.5
+    rest = length, each, scale, H, C, R, GROUP, BLOCK
+    counts = kernel.run(answers, "latent", (pieces,), named, rest)
+    whole = rows.float() * row_scales.repeat_interleave(GROUP, 1)
+    keys = torch.cat([whole, row_r], 1)
+    wrong = None
+    for i in range(pieces):
+        mine = slice(i * each, (i + 1) * each)
+        kv = (x[mine, None].expand(-1, H, -1) for x in (keys, whole))
+        right_o, right_lse = exact(q, *kv, scale)
+        wrong = wrong or _wrong(f"piece {i}: o", named["o"][i], right_o)
+        wrong = wrong or _wrong(f"piece {i}: lse", named["lse"][i], right_lse)
+    return {"wrong": wrong, "there": there.tolist()} | counts.moved
 
 
-# --- in the grader's process ----------------------------------------------------------------------
+# --- in the grader's process: prefixes ------------------------------------------------------------
 
-HELD = "count the holders of each block: a fork adds one, a drop takes one, at 0 it is free"
-COPY = "a block that others hold too is copied before it is written"
-ROOM = "the tokens that it has and those that come take ceil(tokens / block) blocks together"
+
+def check_prefix(answers, operations, count, block, right) -> None:
+    """Fail with the first operation whose number is not the right one: it ends the case."""
+    operations = [list(operation) for operation in operations]
+    for i in range(len(operations)):
+        given, wanted = operations[: i + 1], right[: i + 1]
+        got = answers.prefix(copy.deepcopy(given), count, block)
+        whole = lambda x: x is None or (isinstance(x, int) and not isinstance(x, bool))  # noqa: E731
+        if not isinstance(got, list | tuple) or not all(map(whole, got)):
+            got = f"{got!r}"[:200]
+            raise WrongAnswer(f"prefix({given}, {count=}, {block=}): expected {wanted}, got {got}")
+        told = f"prefix, {count=}, {block=}: for operation {i}, {given[-1]}"
+        with _told(f", after {given[:-1]}" if i else ""):
+            expect(f"{told}: numbers", len(got), len(given))
+            expect(told, got[-1], wanted[-1])
+            expect(f"prefix, {count=}, {block=}: all numbers", list(got), wanted)
+
+
+@contextmanager
+def _told(rest: str) -> Iterator[None]:
+    """What a case consists of, behind what is wrong: a report shows the first 600 characters."""
+    try:
+        yield
+    except WrongAnswer as wrong:
+        raise WrongAnswer(f"{wrong}{rest}", wrong.hint) from None
+
+
+# --- in the grader's process: guesses -------------------------------------------------------------
+
+NEAR = 8 / 2**HALVED
+
+
+def check_words(told: str, p: list[float], report: dict) -> None:
+    """Fail unless words come as often as the model wants them."""
+    if "wrong" in report:
+        raise WrongAnswer(f"{told}: {report['wrong']}", "")
+    for x, (wanted, got) in enumerate(zip(p, report["words"], strict=True)):
+        expect(f"{told}: how often word {x} comes", got, wanted, NEAR)
+
+
+def check_stands(told: str, q: list[float], p: list[float], report: dict) -> None:
+    """Fail unless the first guess stands as often as can be, and one of all words always."""
+    most = sum(min(a, b) for a, b in zip(q, p, strict=True))
+    expect(f"{told}: how often the first guess stands", report["stands"][0], most, NEAR)
+    if len(report["stands"]) == sum(x > 0 for x in q):
+        name = f"{told}: how often one of them stands, where each word is guessed"
+        expect(name, sum(report["stands"]), 1.0, NEAR)
+
+
+def check_walk(answers, case, right: list[int]) -> None:
+    """Fail if the words that are made are not the right ones."""
+    got = answers.verify(*copy.deepcopy(case))
+    with _told(", for parents={}, tokens={}, q={}, p={}, uniforms={}".format(*case)):
+        expect("verify: words", list(got) if isinstance(got, tuple) else got, right)
+
+
+# --- in the grader's process: a draft -------------------------------------------------------------
+
+
+def passed(node: dict, of: dict, t: int, B: int, T: int, context: int) -> dict[str, float]:
+    """What the seconds of a pass are made of."""
+    reading = 2 * of["params"] / node["bandwidth"]
+    computing = 2 * of["params"] * B * T / node["rate"]
+    return {
+        "matmuls": max(reading, computing) / t,
+        "caches": B * context * of["cache"] / node["bandwidth"] / t,
+        "all-reduces": 2 * of["layers"] * node["wait"] if t > 1 else 0.0,
+    }
+
+
+def stepped(node, model, draft, context, t, g, B) -> tuple[float, float, float]:
+    """Bytes in the memory of all t, seconds of a step, and tokens that it makes of a sequence."""
+    both = [model, draft] if draft else [model]
+    held = sum(2 * of["params"] + B * context * of["cache"] for of in both)
+    seconds = sum(passed(node, model, t, B, g + 1, context).values())
+    if draft:
+        seconds += g * sum(passed(node, draft, t, B, 1, context).values())
+    right = draft["right"] if draft else []
+    return held, seconds, sum(prod(right[:i]) for i in range(g + 1))
+
+
+def within(node, held, seconds, made, t, limit, slack=1e-9) -> bool:
+    """Whether it fits into memory and limit, `slack` more or less."""
+    fits = held <= 0.9 * t * node["memory"] * (1 + slack)
+    return fits and seconds <= limit * made * (1 + slack)
+
+
+def best_draft(node, model, drafts, context, limit) -> tuple | None:
+    """The best of all there are: each batch of each, until one does not fit."""
+    best = None
+    for t in (2**i for i in range(node["gpus"].bit_length())):
+        for one in (None, *drafts):
+            for g in range(1, len(one["right"]) + 1) if one else (0,):
+                for B in range(1, 1 << 20):
+                    held, seconds, made = stepped(node, model, one, context, t, g, B)
+                    if not within(node, held, seconds, made, t, limit, slack=-1e-9):
+                        break
+                    rate = B * made / seconds / t
+                    if best is None or rate > best[-1]:
+                        best = t, one and one["name"], g, B, rate
+    return best
+
+
+LARGE = 1e30  # more than anything counted here; no NaN is below it
+
+
+def check_draft(node, model, drafts, context, limit, got, best=True) -> None:
+    """Fail unless the choice fits, with its tokens per second, and none that fits has more."""
+    with _told(f"; {node=}, {model=}, {drafts=}"):
+        names = [one["name"] for one in drafts]
+        told = f"draft, {context=}, {limit=}, drafts {names}"
+        _check_draft(told, node, model, drafts, context, limit, got, best)
+
+
+def _check_draft(told, node, model, drafts, context, limit, got, best) -> None:
+    right = best_draft(node, model, drafts, context, limit)
+    if got is None or right is None:
+        expect(told, got, right)
+        return
+    names = {one["name"]: one for one in drafts} | {None: None}
+    form = isinstance(got, list | tuple) and len(got) == 5
+    if form:
+        t, name, g, B, rate = got
+        numbers = (x for x in (t, g, B))
+        form = all(isinstance(x, int) and not isinstance(x, bool) for x in numbers)
+        form = form and (name is None or isinstance(name, str)) and name in names
+        form = form and isinstance(rate, int | float) and abs(rate) < LARGE and abs(B) < LARGE
+    if not form:
+        raise WrongAnswer(
+            f"{told}: expected (t, a draft's name or None, guesses, batch, tokens per second), got"
+            f" {got!r}"[:2000],
+            "",
+        )
+    one = names[name]
+    most = len(one["right"]) if one else 0
+    if t not in [2**i for i in range(node["gpus"].bit_length())] or B < 1:
+        raise WrongAnswer(f"{told}: got {t=} and {B=}: t is a power of two, and B 1 or more", "")
+    if g not in (range(1, most + 1) if one else (0,)):
+        some = f"{name} makes 1 to {most} guesses" if one else "without a draft there are 0 guesses"
+        raise WrongAnswer(f"{told}: {some}, got {g}", "")
+    held, seconds, made = stepped(node, model, one, context, t, g, B)
+    choice = f"{told}: t={t}, {name}, {g} guesses, {B} sequences"
+    if not within(node, held, seconds, made, t, limit):
+        room = f"{held:.4g} bytes, of {0.9 * t * node['memory']:.4g} that can be used"
+        pace = f"{seconds / made:.5g} s for a token of each, of {limit:g}"
+        raise WrongAnswer(f"{choice}: does not fit: {room}; {pace}")
+    expect(f"{choice}: tokens per second of a GPU", rate, B * made / seconds / t, 1e-9 * rate)
+    if best and rate < right[-1] * (1 - 1e-9):
+        raise WrongAnswer(
+            f"{choice}: expected the most tokens per second of a GPU, {right[-1]:.6g}, got"
+            f" {rate:.6g}"
+        )
+
+
+# --- in the grader's process: what is counted -----------------------------------------------------
 
 
 def check(case: str, report: dict) -> None:
@@ -159,121 +391,38 @@ def check(case: str, report: dict) -> None:
         raise AssertionError(f"{case}: {name}: expected {expected:g}, got {got:g}")
 
 
-def check_moved(case: str, report: dict, loads: dict, stores: dict) -> None:
-    """Fail with the first element that is moved less, or more often, than it may be.
-
-    `loads` and `stores` have limits for each tensor, as in weft.grade.expect_each: a pair, or one
-    number where no right answer can differ.
-    """
-    for verb, limits, kind in (("reads", loads, "loads"), ("writes", stores, "stores")):
-        for name, limit in limits.items():
-            least, most = limit if isinstance(limit, tuple) else (limit, limit)
-            expect_each(f"{case}: times that it {verb} {name}", report[kind][name], least, most)
-
-
-def check_paged(case: str, report: dict, length: int) -> None:
-    """Every token once, for all heads that share it, and nothing of others."""
-    once = {"keys": 1, "values": 1, "keys of others": 0, "values of others": 0, "o": 0}
-    q = (int(length > 0), 1)  # without a token, nothing is asked
-    check_moved(case, report, {"q": q} | once, {"o": 1, "q": 0, "keys": 0, "values": 0})
+def check_cascade(case: str, report: dict) -> None:
+    """Every token once, for all heads and sequences that use it, and nothing of others."""
+    for name in ("keys", "values"):
+        for block, (slots, counted) in enumerate(
+            zip(report["there"], report["loads"][name], strict=True)
+        ):
+            whose = "of all" if block in report["prompt"] else "of one sequence or none"
+            told = f"{case}: times that it reads {name}, in block {block}, {whose}"
+            expect_each(told, counted, slots, slots)
+    asked = [int(length > 0) for length in report["lengths"]]  # others may be read or left out
+    expect_each(f"{case}: times that it reads q", report["loads"]["q"], asked, 1)
+    for name, times in (("o", 1), ("q", 0), ("keys", 0), ("values", 0)):
+        counted = report["stores"][name]
+        expect_each(f"{case}: times that it writes {name}", counted, times, times)
+    expect_each(f"{case}: times that it reads o", report["loads"]["o"], 0, 0)
 
 
-def check_piece(case: str, report: dict, length: int, each: int, pieces: int, BLOCK: int) -> None:
-    """Every token and every block's number once, and the query in each program."""
-    needed = ceil(length / BLOCK)
-    table = [int(i < needed) for i in range(len(report["loads"]["table"]))]
+def check_latent(case: str, report: dict, length: int, each: int, pieces: int, BLOCK: int) -> None:
+    """Every number of a token and every block's number once, and the query in each program."""
+    table = [int(i < ceil(length / BLOCK)) for i in range(len(report["loads"]["table"]))]
     used = sum(i * each < length for i in range(pieces))  # others need no query, but may load it
-    once = {"keys": 1, "values": 1, "keys of others": 0, "values of others": 0, "o": 0, "lse": 0}
-    check_moved(case, report, {"table": table, "q": (used, pieces)} | once, {"o": 1, "lse": 1})
-
-
-def check_merge(case: str, report: dict, blank: list) -> None:
-    """Every lse once, and every part, but for those that saw nothing: they may be left out."""
-    parts = [[int((h, i) not in map(tuple, blank)) for i in range(len(row))]
-             for h, row in enumerate(report["loads"]["lse"])]  # fmt: skip
-    check_moved(case, report, {"lse": 1, "parts": (parts, 1), "o": 0}, {"o": 1})
-
-
-class Played:
-    """Operations and the steps that were made for them, followed with tokens in real slots.
-
-    `held` says after each operation how many blocks somebody holds, `refused` which operations
-    had no room. An AssertionError says which step cannot be, or whose tokens have changed.
-    """
-
-    def __init__(self, case: str, operations, steps, count: int, block: int):
-        self.count, self.block = count, block
-        self.tables, self.lines, self.slots = {}, {}, {}
-        self.written, self.held, self.refused = 0, [], []
-        if not isinstance(steps, list | tuple) or len(steps) != len(operations):
-            raise AssertionError(
-                f"{case}: expected a list with an entry for each of {len(operations)} operations, "
-                f"got {steps!r}"
-            )
-        for i, (operation, made) in enumerate(zip(operations, steps, strict=True)):
-            self.where = f"{case}: operation {i}, {operation}"
-            self._follow(i, *operation, made=made)
-            self._read()
-            self.held.append(count - len(self.free))
-
-    @property
-    def free(self):
-        return set(range(self.count)) - {b for table in self.tables.values() for b in table}
-
-    def _follow(self, i, kind, name, more=None, made=None):
-        if kind in ("fork", "drop"):
-            self._say(made == [], f"expected [], got {made!r}")
-            if kind == "fork":
-                self.tables[more], self.lines[more] = (
-                    list(self.tables[name]),
-                    list(self.lines[name]),
-                )
-            else:
-                del self.tables[name], self.lines[name]
-        elif made is None:
-            self.refused.append(i)
-        else:
-            self._say(isinstance(made, list | tuple), f"expected a list of steps, got {made!r}")
-            table = self.tables.setdefault(name, [])
-            for step in made:
-                self._step(table, step)
-            self._write(name, table, more)
-
-    def _step(self, table, step):
-        kinds = {"take": 2, "copy": 3}
-        right = isinstance(step, list | tuple) and step and len(step) == kinds.get(str(step[0]))
-        self._say(
-            right and all(isinstance(block, int) for block in step[1:]),
-            f"expected ['take', b] or ['copy', a, b], got {step!r}",
-        )
-        block = step[-1]
-        self._say(block in self.free, f"{step!r} needs a free block, and {block} is none", HELD)
-        if step[0] == "take":
-            table.append(block)
-            return
-        self._say(step[1] in table, f"{step!r} copies a block that is not in its table {table}")
-        for slot in range(self.block):
-            self.slots[block, slot] = self.slots.get((step[1], slot))
-        table[table.index(step[1])] = block
-
-    def _write(self, name, table, tokens):
-        line = self.lines.setdefault(name, [])
-        room = len(table) * self.block
-        wanted = len(line) + tokens
-        self._say(wanted <= room, f"expected room for {wanted} tokens, got {room} slots", ROOM)
-        for _ in range(tokens):
-            place, slot = divmod(len(line), self.block)
-            self.written += 1
-            line.append(self.written)
-            self.slots[table[place], slot] = self.written
-
-    def _read(self):
-        for name, line in self.lines.items():
-            for i, token in enumerate(line):
-                place, slot = divmod(i, self.block)
-                there = self.slots.get((self.tables[name][place], slot))
-                self._say(there == token, f"token {i} of {name} has been written over", COPY)
-
-    def _say(self, right, problem, hint=""):
-        if not right:
-            raise WrongAnswer(f"{self.where}: {problem}", hint)
+    there = report["there"]
+    for name, least, most in (
+        ("latents", there, there),
+        ("scales", there, there),
+        ("r", there, there),
+        ("table", table, table),
+        ("q", used, pieces),
+        ("o", 0, 0),
+        ("lse", 0, 0),
+    ):
+        expect_each(f"{case}: times that it reads {name}", report["loads"][name], least, most)
+    for name, counted in report["stores"].items():
+        times = int(name in ("o", "lse"))
+        expect_each(f"{case}: times that it writes {name}", counted, times, times)

@@ -1,14 +1,14 @@
-"""The hidden tests: 4 of the 20 points, on sizes drawn at random."""
+"""The hidden tests: 5 of the 20 points, on sizes drawn at random. Each counts once the visible ones
+of its function pass, so that no time goes into shrinking what they have shown already."""
 
 import importlib.util
+from fractions import Fraction
+from itertools import accumulate
 from math import ceil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from weft.grade import expect
-from weft.plan.decode import Blocks, CacheFull
 
 pytestmark = pytest.mark.hidden
 
@@ -19,147 +19,265 @@ def needs(*modules):
             pytest.skip(f"not run: needs {name}")
 
 
+class Block:
+    """A block of a pool: what it can be found by, who holds it, and when the last one let go."""
+
+    def __init__(self):
+        self.content, self.holders, self.gone = None, set(), -1
+
+
+class Pool:
+    """Real blocks, one by one, and a table for each request."""
+
+    def __init__(self, count, block):
+        self.blocks, self.block = [Block() for _ in range(count)], block
+        self.tokens, self.tables = {}, {}
+
+    def with_content(self, tokens):
+        return next((b for b in self.blocks if b.content == tuple(tokens)), None)
+
+    def do(self, now, kind, name, more=None):
+        if kind == "end":
+            for b in self.tables.pop(name):
+                b.holders.remove(name)
+                if not b.holders:
+                    b.gone = now
+            del self.tokens[name]
+            return 0
+        tokens = list(more) if kind == "start" else self.tokens[name] + [more]
+        table = [] if kind == "start" else list(self.tables[name])
+        if kind == "start":
+            for end in range(self.block, len(tokens), self.block):
+                found = self.with_content(tokens[:end])
+                if found is None:
+                    break
+                table.append(found)
+        had = len(table) * self.block if kind == "start" else 0
+        room = [b for b in self.blocks if not b.holders and b not in table]
+        room.sort(key=lambda b: (0, 0, 0) if b.content is None else (1, b.gone, -len(b.content)))
+        wanted = ceil(len(tokens) / self.block) - len(table)
+        if wanted > len(room):
+            return None
+        for b in room[:wanted]:
+            b.content = None
+        table += room[:wanted]
+        for i, b in enumerate(table):
+            upto = tokens[: (i + 1) * self.block]
+            if len(upto) == (i + 1) * self.block:
+                table[i] = self.with_content(upto) or b
+                table[i].content = tuple(upto)
+        for b in self.blocks:
+            b.holders.discard(name)
+        for b in table:
+            b.holders.add(name)
+        self.tokens[name], self.tables[name] = tokens, table
+        return had
+
+
+def followed(operations, count, block):
+    """What `prefix` has to give."""
+    pool = Pool(count, block)
+    return [pool.do(now, *operation) for now, operation in enumerate(operations)]
+
+
 @st.composite
-def operations(draw):
-    """Right operations on a pool that is often full, and what has to come of them."""
-    count, block = draw(st.integers(1, 6)), draw(st.integers(1, 4))
-    pool, made, held, refused = Blocks(count, block), [], [], []
-    for i in range(draw(st.integers(1, 10))):
-        kinds = ["extend", "extend", "fork", "drop", "add"] if pool.sequences else ["add"]
-        kind, new = draw(st.sampled_from(kinds)), f"s{i}"
-        name = new if kind == "add" else draw(st.sampled_from(pool.sequences))
-        more = [draw(st.integers(0, block + 2))] if kind in ("add", "extend") else []
-        more = [new] if kind == "fork" else more
+def requests(draw):
+    """Operations with right names on a pool that is often full, and what is right."""
+    count, block = draw(st.integers(1, 7)), draw(st.integers(1, 3))
+    pool, made, right = Pool(count, block), [], []
+    word = st.sampled_from([1, 1, 1, 2])
+    for now in range(draw(st.integers(1, 14))):
+        kinds = ["start", "start", "next", "end", "end"] if pool.tables else ["start"]
+        kind = draw(st.sampled_from(kinds))
+        name = f"s{now}" if kind == "start" else draw(st.sampled_from(sorted(pool.tables)))
+        more = [draw(st.lists(word, min_size=1, max_size=3 * block + 1))] if kind == "start" else []
+        more = [draw(word)] if kind == "next" else more
         made.append([kind, name, *more])
-        try:
-            getattr(pool, kind)(name, *more)
-        except CacheFull:
-            refused.append(i)
-        held.append(pool.count - pool.free)
-    return count, block, made, held, refused
-
-
-@pytest.mark.points(
-    0.5,
-    after="test_fits_sequences",
-    read="Blocks: room when it is needed",
-    hint="try a memory without a block, a sequence of one token, and sizes beyond 2^53",
-    seconds=30,
-)
-@given(
-    memory=st.integers(0, 10**6) | st.integers(10**9, 10**18),
-    tokens=st.integers(1, 3000),
-    layers=st.integers(1, 90),
-    kv_heads=st.integers(1, 8),
-    group=st.integers(1, 8),
-    head=st.integers(1, 128),
-    size=st.sampled_from([1, 2, 4]),
-    block=st.integers(1, 256),
-)
-def test_fits_any(answers, memory, tokens, layers, kv_heads, group, head, size, block):
-    """Bytes and sequences for any model in any memory."""
-    heads = kv_heads * group
-    given = memory, tokens, layers, heads * head, heads, kv_heads, size, block
-    each = 2 * layers * kv_heads * head * size
-    right = [each, memory // (each * block) // ceil(tokens / block)]
-    expect(f"fits{given}", list(answers.fits(*given)), right)
-
-
-@pytest.mark.points(
-    0.5,
-    after="test_allot_full",
-    read="Sharing a prefix, and copying when written",
-    hint="try forks of forks, drops of a parent, and blocks of 1",
-    seconds=60,
-)
-@settings(max_examples=150)
-@given(played=operations())
-def test_allot_any(answers, probe, played):
-    """Blocks under any operations: nobody's tokens change, none wasted, full when it is full."""
-    count, block, made, held, refused = played
-    case = f"allot({made}, {count=}, {block=})"
-    got = probe.Played(case, made, answers.allot(made, count, block), count, block)
-    expect(f"{case}: operations refused", got.refused, refused)
-    expect(f"{case}: blocks held after each", got.held, held)
+        right.append(pool.do(now, *made[-1]))
+    return made, count, block, right
 
 
 @pytest.mark.points(
     1,
-    after=("test_paged_memory", "test_paged_bytes"),
+    after="test_prefix_evicted",
+    seconds=60,
+    read="When the cache is full",
+    hint="try blocks of one token, requests that compute the same, and one that ends in between",
+)
+@settings(max_examples=200)
+@given(played=requests())
+def test_prefix_any(answers, probe, played):
+    """Prefix: any requests on any pool."""
+    operations, count, block, right = played
+    probe.check_prefix(answers, operations, count, block, right)
+
+
+def walked(parents, tokens, q, p, uniforms):
+    """What `verify` has to give, of whole numbers that are normalized as fractions."""
+
+    def shares(row):
+        total = sum(row)
+        return [Fraction(x) / total for x in row]
+
+    numbers, here, made = iter(uniforms), 0, []
+    while True:
+        model, guess = shares(p[here]), shares(q[here])
+        for child in (i for i, parent in enumerate(parents) if parent == here):
+            x = tokens[child]
+            if next(numbers) * guess[x] < model[x]:
+                here = child
+                made.append(x)
+                break
+            model = shares([max(Fraction(0), a - b) for a, b in zip(model, guess, strict=True)])
+            guess = [y * (i != x) for i, y in enumerate(guess)]
+            guess = shares(guess) if any(guess) else guess
+        else:
+            u = next(numbers)
+            return [*made, next(x for x, upto in enumerate(accumulate(model)) if upto > u)]
+
+
+@st.composite
+def trees(draw):
+    """A tree with siblings that differ, chances as small whole numbers, and numbers to decide by.
+
+    Those are halves of 2003rd parts, so that none is just a chance.
+    """
+    N, nodes = draw(st.integers(1, 5)), draw(st.integers(1, 9))
+    q = draw(
+        st.lists(
+            st.lists(st.integers(1, 4), min_size=N, max_size=N), min_size=nodes, max_size=nodes
+        )
+    )
+    row = st.lists(st.integers(0, 4), min_size=N, max_size=N).filter(any)
+    p = draw(st.lists(row, min_size=nodes, max_size=nodes))
+    parents, tokens = [-1], [0]
+    for _ in range(1, nodes):
+        parent = draw(st.integers(0, len(parents) - 1))
+        taken = {tokens[i] for i, other in enumerate(parents) if other == parent}
+        if len(taken) < N:
+            parents.append(parent)
+            tokens.append(draw(st.sampled_from(sorted(set(range(N)) - taken))))
+    count = len(parents)
+    numbers = st.integers(0, 2002).map(lambda i: Fraction(2 * i + 1, 4006))
+    uniforms = draw(st.lists(numbers, min_size=count + 1, max_size=count + 1))
+    return parents, tokens, q[:count], p[:count], uniforms
+
+
+@pytest.mark.points(
+    1,
+    after="test_verify_siblings",
+    seconds=60,
+    read="Guessing ahead: speculative decoding",
+    hint="try siblings whose numbers do not follow each other, and a word that the model never has",
+)
+@settings(max_examples=150)
+@given(tree=trees())
+def test_verify_any(answers, probe, tree):
+    """Verify: any tree, any chances."""
+    parents, tokens, q, p, uniforms = tree
+    right = walked(*tree)
+    q, p = ([[x / sum(row) for x in row] for row in rows] for rows in (q, p))
+    case = list(parents), list(tokens), q, p, [float(u) for u in uniforms]
+    probe.check_walk(answers, case, right)
+
+
+@st.composite
+def drafted(draw):
+    """A draft of some kind."""
+    layers = draw(st.integers(0, 3))
+    right = draw(st.lists(st.sampled_from([0.2, 0.5, 0.7, 0.9, 1.0]), min_size=1, max_size=4))
+    one = {"layers": layers, "params": 0, "cache": 0, "right": right}
+    if layers:
+        one |= {"params": draw(st.integers(100, 20000)), "cache": draw(st.integers(1, 20))}
+    return one
+
+
+@pytest.mark.points(
+    1,
+    after="test_draft_real",
+    seconds=60,
+    read="When to use which",
+    hint="try one GPU, a draft that is larger than its use, and limits that only guesses meet",
+)
+@settings(max_examples=60)
+@given(
+    gpus=st.integers(1, 9),
+    memory=st.sampled_from([5e4, 1e5, 4e5]),
+    rate=st.sampled_from([1e7, 1e8, 1e9]),
+    wait=st.sampled_from([0.0, 1e-4, 2e-3]),
+    layers=st.integers(1, 6),
+    params=st.integers(5000, 60000),
+    cache=st.integers(4, 40),
+    drafts=st.lists(drafted(), max_size=3),
+    context=st.sampled_from([10, 100, 1000]),
+    limit=st.sampled_from([0.01, 0.03, 0.1, 0.3]),
+)
+def test_draft_any(answers, probe, gpus, memory, rate, wait, drafts, context, limit, **model):
+    """Draft: any model, drafts and GPUs."""
+    drafts = [{"name": f"draft {i}"} | one for i, one in enumerate(drafts)]
+    node = {"gpus": gpus, "memory": memory, "bandwidth": 1e6, "rate": rate, "wait": wait}
+    given = dict(node), dict(model), [dict(one) for one in drafts]
+    got = answers.draft(*given, context, limit)
+    probe.check_draft(node, model, drafts, context, limit, got)
+
+
+@pytest.mark.points(
+    1,
+    after="test_cascade_memory",
     tier="chip",
     seconds=60,
-    read="The program: blocks and batches",
-    hint="try blocks of 1, fewer tokens than a block, and a value width that is not the key's",
+    read="One reading, many programs",
+    hint="try blocks of one token, a sequence that ends with the prefix, and one sequence alone",
 )
 @settings(max_examples=20)
 @given(
-    length=st.integers(0, 20),
-    block=st.integers(1, 6),
+    more=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    shared=st.integers(0, 3),
+    block=st.integers(1, 4),
     G=st.integers(1, 3),
     R=st.integers(1, 3),
     K=st.integers(1, 5),
     V=st.integers(1, 5),
     seed=st.integers(0, 99),
 )
-def test_paged_any(answers, probe, length, block, G, R, K, V, seed):
-    """Paged at any size: right, and everything is read once."""
+def test_cascade_any(answers, probe, more, shared, block, G, R, K, V, seed):
+    """Cascade at any size: right, and everything is read once."""
     needs("torch")
-    case = f"paged: {length=}, {block=}, H={G * R}, {G=}, {K=}, {V=}"
-    report = answers.probe.paged(length, block, G * R, G, K, V, 1 << 20, loud=20.0, seed=seed)
+    lengths = [shared * block + length for length in more]
+    case = f"cascade: {lengths=}, {shared=}, {block=}, H={G * R}, {G=}, {K=}, {V=}, {seed=}"
+    given = lengths, shared, block, G * R, G, K, V, 1 << 20
+    report = answers.probe.cascade(*given, loud=20.0, seed=seed)
     probe.check(case, report)
-    probe.check_paged(case, report, length)
+    probe.check_cascade(case, report)
 
 
 @pytest.mark.points(
     1,
-    after="test_piece_loads",
+    after="test_latent_loads",
     tier="chip",
     seconds=60,
     read="One reading, many programs",
-    hint="try a length of 0, and more pieces than the sequence fills",
+    hint="try a length of 0, a group of all numbers, and more pieces than the sequence fills",
 )
-@settings(max_examples=10)
+@settings(max_examples=12)
 @given(
     length=st.integers(0, 30),
     BLOCK=st.sampled_from([2, 4, 8]),
     blocks=st.integers(1, 3),
     more=st.integers(0, 2),
-    K=st.sampled_from([2, 8]),
+    H=st.sampled_from([2, 4]),
+    C=st.sampled_from([4, 16]),
+    R=st.sampled_from([2, 8]),
+    GROUP=st.sampled_from([2, 4]),
+    loud=st.sampled_from([1.0, 300.0]),
     seed=st.integers(0, 99),
 )
-def test_piece_any(answers, probe, length, BLOCK, blocks, more, K, seed):
-    """Piece at any length and cut: right, and nothing is loaded twice."""
+def test_latent_any(answers, probe, length, BLOCK, blocks, more, H, C, R, GROUP, loud, seed):
+    """Latent at any size: right, and nothing loaded twice."""
     needs("torch", "triton")
     each = blocks * BLOCK
     pieces = max(1, ceil(length / each) + more)
-    case = f"piece: {length=}, {each=}, {pieces=}, {K=}, {BLOCK=}"
-    report = answers.probe.piece(length, each, pieces, K, BLOCK, loud=20.0, seed=seed)
+    case = f"latent: {length=}, {each=}, {pieces=}, {H=}, {C=}, {R=}, {GROUP=}, {BLOCK=}, {loud=}"
+    report = answers.probe.latent(length, each, pieces, H, C, R, GROUP, BLOCK, loud, seed)
     probe.check(case, report)
-    probe.check_piece(case, report, length, each, pieces, BLOCK)
-
-
-@pytest.mark.points(
-    1,
-    after="test_merge_extremes",
-    tier="chip",
-    seconds=60,
-    read="One reading, many programs",
-    hint="try a single piece in room for many, and heads of which every piece has seen nothing",
-)
-@settings(max_examples=15)
-@given(
-    H=st.integers(1, 3),
-    pieces=st.integers(1, 6),
-    K=st.sampled_from([2, 8]),
-    loud=st.sampled_from([0.0, 1000.0, -1000.0, -1e5]),
-    data=st.data(),
-)
-def test_merge_any(answers, probe, H, pieces, K, loud, data):
-    """Merge of any pieces, some or all of which have seen nothing."""
-    needs("torch", "triton")
-    places = [(h, i) for h in range(H) for i in range(pieces)]
-    blank = sorted(data.draw(st.sets(st.sampled_from(places))))
-    case = f"merge: {H=}, {pieces=}, {K=}, N=8, lse near {loud:g}, seen nothing: {blank}"
-    report = answers.probe.merge(H, pieces, K, 8, loud, [list(b) for b in blank])
-    probe.check(case, report)
-    probe.check_merge(case, report, blank)
+    probe.check_latent(case, report, length, each, pieces, BLOCK)

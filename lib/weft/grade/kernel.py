@@ -229,7 +229,8 @@ def run(
     file = Path(answers.__file__) if ismodule(answers) else answers.file
     function = kernel(file, name)
     for key, x in named.items():
-        fill = float("nan") if x.is_floating_point() else 1 << 30
+        whole = not x.is_floating_point()
+        fill = min(1 << 30, torch.iinfo(x.dtype).max) if whole else float("nan")
         around = x.new_full((x.numel() + 2 * MARGIN,), fill)
         named[key] = around[MARGIN : MARGIN + x.numel()].view(x.shape).copy_(x)
     counts = Counts(named)
