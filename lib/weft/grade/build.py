@@ -69,7 +69,7 @@ def exercises(solutions: Path) -> dict[Path, bytes]:
     files = {}
     for source in sorted(path for path in solutions.rglob("*") if path.is_file()):
         name = source.relative_to(solutions)
-        if NOT_GIVEN & set(name.parts):
+        if NOT_GIVEN & set(name.parts) or any(part[0] == "." for part in name.parts):
             continue
         content = source.read_bytes()
         if source.suffix == ".py":

@@ -245,4 +245,5 @@ def _why(excinfo: pytest.ExceptionInfo) -> str:
     text = str(excinfo.value).strip() or excinfo.typename
     if not isinstance(excinfo.value, PLAIN):
         text = f"{excinfo.typename}: {text}"
-    return text.split("\n\n")[0][:600]
+    text = text.split("\n\n")[0]  # a long case in front may not hide what came of it
+    return text if len(text) <= 700 else f"{text[:400]} … {text[-300:]}"
