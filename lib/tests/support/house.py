@@ -45,7 +45,7 @@ EMPTY = {  # topic -> layer -> why nothing of that name stands there
     "precision": {"run": "master weights that are split over ranks belong to `zero`"},
     "collectives": {
         "ref": "a sum is its own definition; torch.distributed's are what ours are held against",
-        "kernels": "its runs are sends and receives on CPU processes; NCCL's are not ours; one is written in its exercises",
+        "kernels": "NCCL's are not ours, and its runs are on CPUs; one is written in its exercises",
         "nn": "there is no model in it",
     },
     "zero": {"ref": ONE_PROCESS, "kernels": MOVES, "nn": ANY_MODEL},
