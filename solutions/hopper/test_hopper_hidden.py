@@ -26,7 +26,7 @@ def needs(*modules):
     read="A ring of buffers",
     hint="try pieces without tiles, more slots than tiles, and more consumers than pieces",
 )
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     pieces=st.lists(st.integers(0, 6), max_size=9),
     stages=st.integers(1, 5),
@@ -75,7 +75,7 @@ def test_rows_any(answers, probe, n, ahead, warpgroups, keys, K):
     read="Who takes which piece",
     hint="try few SMs, few heads, odd lengths, and slow exponentials",
 )
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     sms=st.integers(1, 20),
     matmul=st.sampled_from([512, 2048, 4096]),
@@ -86,7 +86,7 @@ def test_rows_any(answers, probe, n, ahead, warpgroups, keys, K):
     wait=st.sampled_from([0, 100, 1000]),
     begin=st.sampled_from([0, 1300, 20000]),
     heads=st.integers(1, 8),
-    tokens=st.integers(1, 2000),
+    tokens=st.integers(1, 1500),
     key=st.sampled_from([16, 64, 96, 128, 192, 256]),
     causal=st.booleans(),
 )
@@ -122,7 +122,7 @@ def test_turns_any(answers, probe, sees, apart):
     read="Eight bits",
     hint="try one key, a last tile that is not full, and an odd width",
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     kind=st.sampled_from(["even", "small", "outliers"]),
     T=st.integers(1, 9),
@@ -147,7 +147,7 @@ def test_attend_any(answers, probe, seed, **case):
     read="Five matmuls and who owns them",
     hint="try more rows than there are, a block without queries, and columns that are none",
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     T=st.integers(1, 9),
     K=st.integers(1, 9),
