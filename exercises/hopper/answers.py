@@ -120,7 +120,7 @@ def launch(chip: dict, work: dict) -> tuple[int, int, int, float] | None:
     raise NotImplementedError
 
 
-def turns(sees: list[list[int]]) -> list[list[int | None]]:
+def timetable(sees: list[list[int]]) -> list[list[int | None]]:
     """A timetable of the backward pass in which every dQ has its additions in one order.
 
     Program i has a tile of keys; sees[i] are the tiles of queries that see some of them, each
@@ -134,8 +134,8 @@ def turns(sees: list[list[int]]) -> list[list[int | None]]:
     to stand behind the last tile. The number of steps, the length of the longest row, has to be as
     small as it can be for these lists.
 
-    turns([[0, 1], [1]]) may be [[0, 1], [1]]: two steps. [[0, 1], [None, 1]] is wrong, because in
-    step 1 both add to dQ 1, and [[0, 1], [None, None, 1]] takes three steps where two would do.
+    timetable([[0, 1], [1]]) may be [[0, 1], [1]]: two steps. [[0, 1], [None, 1]] is wrong, because
+    in step 1 both add to dQ 1, and [[0, 1], [None, None, 1]] takes three steps where two would do.
     """
     # Your code here.
     raise NotImplementedError

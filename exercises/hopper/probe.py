@@ -381,9 +381,9 @@ def check_launch(chip, work, got, clocks=True) -> None:
 # --- a timetable, in the grader's process ---------------------------------------------------------
 
 
-def check_turns(sees, got, least=True) -> None:
+def check_timetable(sees, got, least=True) -> None:
     """Fail unless each part is made once, no dQ takes two in a step, and in the fewest steps."""
-    told = f"turns({sees})"[:300]
+    told = f"timetable({sees})"[:300]
     rows = isinstance(got, list | tuple) and all(isinstance(row, list | tuple) for row in got)
     if not rows or len(got) != len(sees):
         raise WrongAnswer(f"{told}: expected a list of {len(sees)} rows, got {got!r}"[:700], "")

@@ -21,7 +21,6 @@ LACKS = {
             "experts",
             "gpu",
             "griffin",
-            "hopper",
             "pipeline",
             "ring",
             "roofline",
@@ -94,7 +93,6 @@ LACKS = {
         "precision": "each number is rounded, and each step of a scale taken, for itself",
         "roofline": "counts do not depend on an order, and a chain's order is given",
     },
-    "too many bytes": {"hopper": "what fits is asked for, and what waits; nothing moves"},
     "too much memory": {
         "composing": "what a rank keeps is as large as what it was given; what it sends decides",
         "precision": "a kernel holds a block, and no more of it than it loads",

@@ -18,7 +18,7 @@ from weft.plan.hopper.sm import play
 class TestHopper(Exercises):
     stem = "hopper"
     also = ("backward",)
-    functions = ("ring", "rows", "launch", "turns", "attend", "deltas")
+    functions = ("ring", "rows", "launch", "timetable", "attend", "deltas")
     tiers = ("page", "processes", "chip")
     secrets = ("firsts[asked]", "b_eight", "heapreplace")
 
@@ -36,7 +36,9 @@ class TestHopper(Exercises):
         for first, values in (('{"sms": ', chip), ('{"heads": ', work)):
             words = told[told.index(first) :]
             assert literal_eval(words[: words.index("}") + 1]) == values
-        assert f"turns([[0, 1], [1]]) may be {answers.turns([[0, 1], [1]])}:" in self.told("turns")
+        assert f"timetable([[0, 1], [1]]) may be {answers.timetable([[0, 1], [1]])}:" in self.told(
+            "timetable"
+        )
 
     def test_the_chip_of_a_launch_is_that_of_the_plan(self):
         chip = self.load("test_hopper").H100
@@ -78,7 +80,7 @@ class TestHopper(Exercises):
 
     def test_a_timetable_is_told_what_is_wrong_with_it(self):
         probe = self.load("probe")
-        probe.check_turns([[0, 1], [1]], [[0, 1], [1, None]])
+        probe.check_timetable([[0, 1], [1]], [[0, 1], [1, None]])
         for got, says in (
             (None, "expected a list of 2 rows, got None"),
             ([[0, 1], ["1"]], "row 1: expected numbers or None"),
@@ -87,7 +89,7 @@ class TestHopper(Exercises):
             ([[0, 1], [None, None, 1]], "steps: expected at most 2, got 3"),
         ):
             with pytest.raises(probe.WrongAnswer) as told:
-                probe.check_turns([[0, 1], [1]], got)
+                probe.check_timetable([[0, 1], [1]], got)
             assert says in str(told.value)
 
     def test_a_ring_sees_what_is_lost(self):
@@ -139,8 +141,10 @@ class TestHopper(Exercises):
             "def launch(chip, work):\n"
             "    from weft.plan.hopper import Tile\n"
             "    return Tile(128, 128)\n"
-            "def turns(sees):\n"
+            "def timetable(sees):\n"
             "    from weft.plan.backward import additions\n"
             "    return additions(2, 2)\n"
         )
-        self.closed(tmp_path, cheat, ("test_launch_fits", "test_turns"), only="launch,turns")
+        self.closed(
+            tmp_path, cheat, ("test_launch_fits", "test_timetable"), only="launch,timetable"
+        )

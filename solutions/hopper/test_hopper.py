@@ -243,40 +243,40 @@ SPARSE = [  # global tokens, strides, and lists that some other mask has left
 ]
 
 
-def check_turns(answers, probe, cases, least=True):
+def check_timetable(answers, probe, cases, least=True):
     for sees in cases:
-        probe.check_turns(sees, answers.turns([list(tiles) for tiles in sees]), least)
+        probe.check_timetable(sees, answers.timetable([list(tiles) for tiles in sees]), least)
 
 
 @pytest.mark.points(
     0.5, read=ORDER, hint="in every step, each dQ has at most one program, and each program one dQ"
 )
-def test_turns(answers, probe):
-    """Turns: every part once, and no two programs at one dQ in a step."""
-    check_turns(answers, probe, [*FULL, *CAUSAL, *WINDOW, *EDGES, *SPARSE], least=False)
+def test_timetable(answers, probe):
+    """Timetable: every part once, and no two programs at one dQ in a step."""
+    check_timetable(answers, probe, [*FULL, *CAUSAL, *WINDOW, *EDGES, *SPARSE], least=False)
 
 
 @pytest.mark.points(
     1,
-    after="test_turns",
+    after="test_timetable",
     read=ORDER,
     hint="no timetable is shorter than the longest walk, or than the additions to one dQ",
 )
-def test_turns_regular(answers, probe):
-    """Turns: in as few steps as can be, with no mask, a causal one, and windows."""
-    check_turns(answers, probe, [*FULL, *CAUSAL, *WINDOW, *EDGES])
+def test_timetable_regular(answers, probe):
+    """Timetable: in as few steps as can be, with no mask, a causal one, and windows."""
+    check_timetable(answers, probe, [*FULL, *CAUSAL, *WINDOW, *EDGES])
 
 
 @pytest.mark.points(
     1,
-    after="test_turns_regular",
+    after="test_timetable_regular",
     read=ORDER,
     hint="where a program is free in one step and the dQ in another, two steps can change places"
     " for those who stand in the way: along a chain of them",
 )
-def test_turns_sparse(answers, probe):
-    """Turns: in as few steps as can be, for any lists."""
-    check_turns(answers, probe, SPARSE)
+def test_timetable_sparse(answers, probe):
+    """Timetable: in as few steps as can be, for any lists."""
+    check_timetable(answers, probe, SPARSE)
 
 
 # --- eight bits -----------------------------------------------------------------------------------

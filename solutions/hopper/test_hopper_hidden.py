@@ -99,7 +99,7 @@ def test_launch_any(answers, probe, heads, tokens, key, causal, **chip):
 @pytest.mark.points(
     0.5,
     seconds=60,
-    after="test_turns_sparse",
+    after="test_timetable_sparse",
     read="Who adds when, in one order",
     hint="try lists without order, and a dQ that most programs add to",
 )
@@ -108,10 +108,10 @@ def test_launch_any(answers, probe, heads, tokens, key, causal, **chip):
     apart=st.integers(1, 3),
 )
 @example(sees=[[0, 1, 2], [0, 1], [1, 2], [0, 2]], apart=2)
-def test_turns_any(answers, probe, sees, apart):
-    """Turns: any lists, in as few steps as can be."""
+def test_timetable_any(answers, probe, sees, apart):
+    """Timetable: any lists, in as few steps as can be."""
     sees = [[apart * tile for tile in tiles] for tiles in sees]
-    probe.check_turns(sees, answers.turns([list(tiles) for tiles in sees]))
+    probe.check_timetable(sees, answers.timetable([list(tiles) for tiles in sees]))
 
 
 @pytest.mark.points(

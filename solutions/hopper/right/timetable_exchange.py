@@ -1,7 +1,7 @@
 """As many steps as must be; who is in the way takes the other of two steps, and so on."""
 
 
-def turns(sees):
+def timetable(sees):
     counts = {}
     for tiles in sees:
         for j in tiles:

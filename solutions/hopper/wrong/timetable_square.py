@@ -1,10 +1,10 @@
 """Takes it that there are as many tiles of queries as of keys."""
 
 KIND = "edge of the range"
-FAILS = ["test_turns", "test_turns_regular", "test_turns_sparse", "test_turns_any"]
+FAILS = ["test_timetable", "test_timetable_regular", "test_timetable_sparse", "test_timetable_any"]
 
 
-def turns(sees: list[list[int]]) -> list[list[int | None]]:
+def timetable(sees: list[list[int]]) -> list[list[int | None]]:
     keys = [{} for _ in sees]  # of a program: step -> tile
     queries = [{} for _ in sees]  # of a dQ: step -> program
 

@@ -1,10 +1,10 @@
 """Adds to each dQ in the order of the keys, and walks from the first query on."""
 
 KIND = "too much time"
-FAILS = ["test_turns_regular", "test_turns_sparse", "test_turns_any"]
+FAILS = ["test_timetable_regular", "test_timetable_sparse", "test_timetable_any"]
 
 
-def turns(sees):
+def timetable(sees):
     after, rows = {}, []
     for tiles in sees:
         row = []

@@ -1,7 +1,7 @@
 """Peels one matching for each step, of all who still have the most to do."""
 
 
-def turns(sees):
+def timetable(sees):
     names = sorted({j for tiles in sees for j in tiles})
     n = max(len(sees), len(names))
     left = [[0] * n for _ in range(n)]  # parts between a program and a dQ, some made up
