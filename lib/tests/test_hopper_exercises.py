@@ -32,7 +32,7 @@ class TestHopper(Exercises):
         assert f"tiles of {wide.keys} keys, K = {wide.K} and 8 tiles" in self.told("rows")
         chip, *sizes = visible.REAL[0]
         work, told = visible.made(*sizes), self.told("launch")
-        assert f"takes it {answers.launch(chip, work)}." in told
+        assert f"takes {answers.launch(chip, work)}." in told
         for first, values in (('{"sms": ', chip), ('{"heads": ', work)):
             words = told[told.index(first) :]
             assert literal_eval(words[: words.index("}") + 1]) == values

@@ -157,9 +157,10 @@ def launch(chip: dict, work: dict) -> tuple[int, int, int, float] | None:
     free first. Return (warpgroups, keys, cluster, clocks until the last one ends) with the least
     clocks, of equal ones any; None if nothing fits.
 
-    An H100, with the L2 bandwidth that Luo et al. measured on an H800, is {"sms": 132, "matmul":
-    4096, "exp": 16, "registers": 65536, "shared": 232448, "l2": 3942.4, "wait": 100, "begin": 1300}
-    {"heads": 16, "tokens": 4096, "key": 128, "causal": True} takes it (2, 128, 2, 151264.0).
+    An H100, with the L2 bandwidth that Luo et al. measured on an H800, and guesses for wait and
+    begin, is {"sms": 132, "matmul": 4096, "exp": 16, "registers": 65536, "shared": 232448,
+    "l2": 3942.4, "wait": 100, "begin": 1300}. There {"heads": 16, "tokens": 4096, "key": 128,
+    "causal": True} takes (2, 128, 2, 151264.0).
     """
     # BEGIN SOLUTION
     K, T = work["key"], work["tokens"]
