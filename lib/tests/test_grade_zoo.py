@@ -21,7 +21,6 @@ LACKS = {
             "experts",
             "gpu",
             "griffin",
-            "hopper",
             "pipeline",
             "ring",
             "roofline",
@@ -88,7 +87,6 @@ LACKS = {
         ],
         ONLY,
     ),
-    "too many bytes": {"hopper": "what fits is asked for, and what waits; nothing moves"},
     "too much memory": {
         "composing": "what a rank keeps is as large as what it was given; what it sends decides",
         "precision": "casts are counted, and a kernel holds no more than the block that it loads",

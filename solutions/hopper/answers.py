@@ -1,80 +1,88 @@
 """FlashAttention-3: six functions to write. README.md says what each has to reach.
 
-All are plain Python but the last, which is plain torch. The library's own kernels and plans are
-closed while you are graded. Grade with `weft grade hopper`.
+The first four are plain Python. The fifth is torch: what it computes is carried out and counted by
+the grader. The last is a Triton kernel, whose loads and stores are counted. The last three go with
+the chapter on the backward pass and eight bits.
+
+The library's own kernels and plans are closed while you are graded. Grade with
+`weft grade hopper`.
 """
 
 # BEGIN SOLUTION
-from fractions import Fraction
-from math import ceil
+from heapq import heapreplace
 
 # END SOLUTION
+from types import SimpleNamespace
+
+try:
+    import torch
+    import triton.language as tl
+except ImportError:  # the first four need neither
+    tl = SimpleNamespace(constexpr=None)
 
 
-def narrowest(share: float, size: int = 2, matmul: int = 4096, exp: int = 16) -> int:
-    """The least head width K at which exponentials take at most `share` of the matmuls' time.
+def ring(pieces: list[int], stages: int, consumers: int) -> list[list[tuple[str, int, int]]]:
+    """What a persistent kernel's producer and its consumers do: the producer's row first.
 
-    One score costs 2 K FLOP in Q K^T, as many in P V, and one exponential. In a clock a
-    multiprocessor does `matmul` FLOP with elements of two bytes, twice that with `size` 1, and
-    `exp` exponentials. K is a multiple of what one instruction takes, 32 bytes; a share of exactly
-    `share` will do. With the defaults: 128 for a half; 256 for a half at size 1.
+    The kernel works on pieces, one behind the other. Piece i is a tile of queries, Q, with
+    pieces[i] tiles of keys, 0 or more. It belongs to one consumer alone, number i mod `consumers`,
+    from 0: consumers take turns at pieces. Tiles of keys are numbered through all pieces. They all
+    go through one ring of `stages` slots, tile j through slot j mod stages. Each consumer has one
+    place for Q, whose number is the consumer's; its output is put there, too, before it is stored.
+    A step is (kind, slot or place, number). Those of the producer:
+
+        ("empty", slot, phase)     wait for that phase of the slot's barrier `empty`
+        ("load", slot, tile)       start to fill the slot; some time later the tile is there, which
+                                   is the one arrival at the slot's barrier `full`
+        ("stored", place, phase)   wait for that phase of the place's barrier `stored`
+        ("query", place, piece)    start to fill the place with Q of the piece; some time later it
+                                   is there, the one arrival at the place's barrier `asked`
+
+    Those of a consumer, for each of its pieces, in order:
+
+        ("asked", place, phase)    wait for that phase of `asked`
+        ("full", slot, phase)      wait for that phase of the slot's barrier `full`
+        ("read", slot, tile)       read the slot; Q of the tile's piece has to be there as well
+        ("free", slot, tile)       done with it: the one arrival at `empty`
+        ("store", place, piece)    all tiles of the piece are read, and its output is stored: the
+                                   one arrival at `stored`. A piece without tiles has one, too
+
+    A barrier begins in phase 0. A phase ends with its arrival, and the phases are called
+    0, 1, 0, 1 … A wait for phase p goes on if the barrier is in the other phase, so a wait for
+    phase 1 of a fresh barrier does not wait.
+
+    Storing takes long. While no output is stored, the producer has to fill all slots that it can,
+    with tiles of as many pieces as it takes: no copy of keys waits behind an output.
+    ring([1], 1, 1) is [[("empty", 0, 1), ("load", 0, 0), ("stored", 0, 1), ("query", 0, 0)],
+    [("asked", 0, 0), ("full", 0, 0), ("read", 0, 0), ("free", 0, 0), ("store", 0, 0)]].
     """
     # BEGIN SOLUTION
-    step = 32 // size
-    least = Fraction(matmul * 2, size * 4 * exp) / Fraction(str(share))
-    return step * max(1, ceil(least / step))
-    # END SOLUTION
+    firsts = [sum(pieces[:i]) for i in range(len(pieces))]
+    producer, rows, asked = [], [[] for _ in range(consumers)], 0
 
+    def ask(i):
+        place, turn = i % consumers, i // consumers
+        return [("stored", place, 1 - turn % 2), ("query", place, i)]
 
-def most_keys(K: int, warpgroups: int, stages: int, size: int = 2) -> int:
-    """The most keys that a tile can have, a multiple of 32 / size of at most 256; 0 if none.
-
-    Shared memory: 227 KiB for Q, which is 64 rows for each warpgroup, and for `stages` tiles of K
-    and as many of V, all K wide, `size` bytes an element. Registers of each of a warpgroup's 128
-    threads: O (64 x K) and S (64 x keys) are fp32, one number to a register; P (64 x keys) packs
-    4 / size into one and is there beside the next S; 24 more are for the rest. The 65536 of the
-    multiprocessor go to a producer warpgroup, 24 a thread, or 32 beside more than two consumers;
-    what is left is shared out evenly in multiples of 8, at most 240 a thread.
-    K = 128 with 2 warpgroups and 2 stages: 192. K = 256: 80.
-    """
-    # BEGIN SOLUTION
-    step = 32 // size
-    producer = 24 if warpgroups <= 2 else 32
-    limit = min(240, (65536 // 128 - producer) // warpgroups // 8 * 8)
-    for keys in range(256, 0, -step):
-        shared = (64 * warpgroups + 2 * stages * keys) * K * size
-        registers = K // 2 + keys // 2 + keys * size // 8 + 24
-        if shared <= 227 * 1024 and registers <= limit:
-            return keys
-    return 0
-    # END SOLUTION
-
-
-def ring(n: int, stages: int, consumers: int) -> list[list[tuple[str, int, int]]]:
-    """What a producer and some consumers do with a ring of buffers: the producer's row first.
-
-    n tiles, 0 to n - 1, go through `stages` slots; every consumer reads every tile. A step is
-    (kind, slot, number):
-
-        ("empty", slot, phase)   the producer waits for that phase of the slot's barrier `empty`
-        ("load", slot, tile)     the producer starts to fill the slot; a full tile is one arrival
-                                 at the slot's barrier `full`, some time later
-        ("full", slot, phase)    a consumer waits for that phase of the slot's barrier `full`
-        ("read", slot, tile)     a consumer reads the slot
-        ("free", slot, tile)     a consumer is done with it: one arrival at `empty`
-
-    A barrier begins in phase 0. A phase ends with its last arrival, one for `full` and one of each
-    consumer for `empty`, and the phases are called 0, 1, 0, 1 … A wait for phase p goes on if the
-    barrier is in the other phase, so a wait for phase 1 of a fresh barrier does not wait. The
-    producer must be able to fill all slots before anything has been read.
-    """
-    # BEGIN SOLUTION
-    producer, consumer = [], []
-    for tile in range(n):
-        turn, slot = divmod(tile, stages)
-        producer += [("empty", slot, (turn + 1) % 2), ("load", slot, tile)]
-        consumer += [("full", slot, turn % 2), ("read", slot, tile), ("free", slot, tile)]
-    return [producer] + [list(consumer) for _ in range(consumers)]
+    for tile in range(sum(pieces)):
+        while asked < len(pieces) and firsts[asked] + stages <= tile:
+            producer += ask(asked)
+            asked += 1
+        producer += [
+            ("empty", tile % stages, 1 - tile // stages % 2),
+            ("load", tile % stages, tile),
+        ]
+    for i in range(asked, len(pieces)):
+        producer += ask(i)
+    for i, (first, n) in enumerate(zip(firsts, pieces, strict=True)):
+        place, turn = i % consumers, i // consumers
+        row = rows[place]
+        row.append(("asked", place, turn % 2))
+        for tile in range(first, first + n):
+            slot, phase = tile % stages, tile // stages % 2
+            row += [("full", slot, phase), ("read", slot, tile), ("free", slot, tile)]
+        row.append(("store", place, i))
+    return [producer, *rows]
     # END SOLUTION
 
 
@@ -115,48 +123,223 @@ def rows(n: int, warpgroups: int, ahead: int) -> list[list[tuple[str, int]]]:
     # END SOLUTION
 
 
-def hadamard(x: list[float]) -> list[float]:
-    """A row of K numbers times the Hadamard matrix H over the root of K.
+def launch(chip: dict, work: dict) -> tuple[int, int, int, float] | None:
+    """Warpgroups, keys of a tile, and cluster with which a forward pass ends earliest, if any fits.
 
-    H is [[1]] for K = 1, and [[H, H], [H, -H]] for twice the size; K is a power of two. It has to
-    do with K log2 K additions and subtractions, and K multiplications; a product with the matrix
-    takes K^2. The grader's numbers add, subtract, multiply and divide as floats do, and count it;
-    they cannot be made into floats, which would not.
+    chip   sms; of each matmul, FLOPs a clock, exp, exponentials a clock, and its registers; shared,
+           bytes that a CTA gets; l2, bytes a clock that all SMs together get from the L2 cache;
+           and what this model takes besides: wait, clocks that a step takes more, and begin,
+           clocks that a piece takes more
+    work   heads, tokens T, key: the head's width K; and causal, True or False. All in 16 bits
+
+    One CTA runs on an SM. It has 1 to 4 warpgroups that compute, with 64 queries each, and tiles of
+    16, 32, … 256 keys. The cluster is 1, 2 or 4 CTAs, not more than there are SMs.
+
+    Room: shared memory has Q, two stages of K and two of V, and 1024 bytes for barriers. Of each of
+    a warpgroup's 128 threads: O (64 x K) and S (64 x keys) are fp32, one number to a register; P
+    (64 x keys) packs two into one and is there beside the next S; 24 more are for the rest. The
+    SM's registers go to a producer warpgroup, 24 a thread, or 32 beside more than two warpgroups
+    that compute; what is left is shared out evenly in multiples of 8, at most 240 a thread.
+
+    Time: a step is one tile of keys with all queries of the CTA. Matmuls, exponentials and the
+    load of the tile's K and V run at the same time, so it takes the longest of the three, and
+    `wait` more. An SM has an equal share of l2; of a cluster of c CTAs each loads a c-th of every
+    tile, and the copies land in all of them. (What Q and O take of l2 is left out.)
+
+    A piece is a CTA's tile of queries of one head; the last of a head may have fewer. Without a
+    mask it has steps for all keys, the last tile of which may have fewer and takes as long. With a
+    causal mask, T queries and T keys, it has steps for the tiles of which its last query sees a
+    key. A cluster takes c pieces of one head that follow each other, from the first on; at the end
+    of a head there may be fewer of them. All walk the same tiles, those that the last of them
+    needs. So a cluster's piece takes that many steps, and `begin` once.
+
+    sms // c clusters run at a time. Pieces are given out longest first, each to the cluster that is
+    free first. Return (warpgroups, keys, cluster, clocks until the last one ends) with the least
+    clocks, of equal ones any; None if nothing fits.
+
+    An H100, with the L2 bandwidth that Luo et al. measured on an H800, and guesses for wait and
+    begin, is {"sms": 132, "matmul": 4096, "exp": 16, "registers": 65536, "shared": 232448,
+    "l2": 3942.4, "wait": 100, "begin": 1300}. There {"heads": 16, "tokens": 4096, "key": 128,
+    "causal": True} takes (2, 128, 2, 151264.0).
     """
     # BEGIN SOLUTION
-    x, half = list(x), 1
-    while half < len(x):
-        for start in range(0, len(x), 2 * half):
-            for i in range(start, start + half):
-                x[i], x[i + half] = x[i] + x[i + half], x[i] - x[i + half]
-        half *= 2
-    root = len(x) ** -0.5
-    return [number * root for number in x]
+    K, T = work["key"], work["tokens"]
+    best = None
+    for groups in (1, 2, 3, 4):
+        producer = 24 if groups <= 2 else 32
+        limit = min(240, (chip["registers"] // 128 - producer) // groups // 8 * 8)
+        rows = 64 * groups
+        for keys in range(16, 257, 16):
+            if (rows + 4 * keys) * K * 2 + 1024 > chip["shared"]:
+                continue
+            if K // 2 + keys // 2 + keys // 4 + 24 > limit:
+                continue
+            for cluster in (1, 2, 4):
+                if cluster > chip["sms"]:
+                    continue
+                step = chip["wait"] + max(
+                    4 * rows * keys * K / chip["matmul"],
+                    rows * keys / chip["exp"],
+                    4 * keys * K / cluster / (chip["l2"] / chip["sms"]),
+                )
+                ends = range(rows * cluster, T + rows * cluster, rows * cluster)
+                seen = [min(T, end) if work["causal"] else T for end in ends]
+                free = [0.0] * (chip["sms"] // cluster)
+                for sight in sorted(seen * work["heads"], reverse=True):
+                    heapreplace(free, free[0] + -(-sight // keys) * step + chip["begin"])
+                if best is None or max(free) < best[3]:
+                    best = groups, keys, cluster, max(free)
+    return best
     # END SOLUTION
 
 
-def fp8_scores(q, k, signs, block: int):
-    """Q K^T from eight-bit numbers: fp32, with q [T, K], k [S, K] in fp32, to [T, S].
+def timetable(sees: list[list[int]]) -> list[list[int | None]]:
+    """A timetable of the backward pass in which every dQ has its additions in one order.
 
-    Every `block` rows of q, and of k, have a scale of their own: the largest of their numbers
-    becomes 448, the largest of torch.float8_e4m3fn. If `signs` (K numbers of +1 or -1) is not
-    None, q and k are first multiplied by it, column by column, and each row goes through your
-    `hadamard`. The product is taken of the eight-bit numbers, in fp32, and the scales are put back.
-    The scores of a block of zeros are 0.
+    Program i has a tile of keys; sees[i] are the tiles of queries that see some of them, each
+    once, in any order, or none. All programs start together, on multiprocessors of their own. In a
+    step of time a program makes one of its parts and adds it to the dQ of that tile of queries, or
+    it waits; and a dQ takes the part of one program in a step. So who comes before whom at a dQ
+    stands in the timetable, and all runs have the same bits.
+
+    Return a row for each program: entry t is the tile of queries that it has in step t, or None if
+    it waits. Every tile of sees[i] stands in row i once. Rows may differ in length; nothing needs
+    to stand behind the last tile. The number of steps, the length of the longest row, has to be as
+    small as it can be for these lists.
+
+    timetable([[0, 1], [1]]) may be [[0, 1], [1]]: two steps. [[0, 1], [None, 1]] is wrong, because
+    in step 1 both add to dQ 1, and [[0, 1], [None, None, 1]] takes three steps where two would do.
     """
     # BEGIN SOLUTION
-    import torch
+    keys = [{} for _ in sees]  # of a program: step -> tile
+    queries = {}  # of a dQ: step -> program
 
-    scaled = []
-    for x in (q, k):
-        if signs is not None:
-            x = torch.tensor([hadamard(row) for row in (x * signs).tolist()])
-        small, scales = [], []
-        for part in x.split(block):
-            by = part.abs().max().clamp_min(1e-30) / 448
-            small.append((part / by).to(torch.float8_e4m3fn).float())
-            scales.append(by.expand(len(part)))
-        scaled.append((torch.cat(small), torch.cat(scales)))
-    (q8, q_by), (k8, k_by) = scaled
-    return q8 @ k8.T * q_by[:, None] * k_by
+    def free(taken):
+        return next(step for step in range(len(taken) + 1) if step not in taken)
+
+    for i, tiles in enumerate(sees):
+        for j in tiles:
+            mine, its = keys[i], queries.setdefault(j, {})
+            here, there = free(mine), free(its)
+            if here in its:  # turn the path of here, there, here … that begins at this dQ
+                path, at, step = [], j, here
+                while at is not None:
+                    program = queries[at].get(step)
+                    if program is None:
+                        break
+                    path.append((program, at, step))
+                    other = keys[program].get(there)
+                    if other is None:
+                        break
+                    path.append((program, other, there))
+                    at = other
+                for program, tile, old in path:
+                    del keys[program][old], queries[tile][old]
+                for program, tile, old in path:
+                    new = here + there - old
+                    keys[program][new], queries[tile][new] = tile, program
+            mine[here], its[here] = j, i
+    return [[row.get(step) for step in range(max(row, default=-1) + 1)] for row in keys]
+    # END SOLUTION
+
+
+def attend(q, k, v, signs, block: int):
+    """One head's attention from eight-bit numbers, tile by tile: q [T, K], k, v [S, K] to o [T, K].
+
+    All are float32, and there is no mask. Eight bits are torch.float8_e4m3fn, whose largest is 448.
+
+    Spread: unless `signs` is None (else K numbers of +1 or -1), q and k are multiplied by it,
+    column by column. Then each row is cut into pieces of h numbers, h being the largest power of
+    two that divides K, and each piece is multiplied by the Hadamard matrix of h over the root of h:
+    H is [[1]] for 1, and [[H, H], [H, -H]] for twice the size. v is left as it is.
+
+    Scales: each row of q has one, and every `block` rows of k and of v, the last of which may be
+    fewer: the largest of their numbers becomes 448. Where all of these are 0 they stay 0.
+
+    A tile is `block` keys with their values, and the tiles come in order. The scores are
+    q k^T / sqrt(K), from the eight-bit numbers and their scales, in float32. m is the largest score
+    of a query so far, this tile's included. A weight is p = exp(score - m), and 256 p goes to eight
+    bits for the matmul with the eight-bit v, whose scale is this tile's. The divisor of a query is
+    the sum of the p before they were rounded. With each tile, all sums are brought to the new m, in
+    float32. Every number is cast to eight bits once: (T + 2 S) K + T S casts.
+
+    Live bytes: README.md.
+    """
+    # BEGIN SOLUTION
+    width = q.shape[1]
+    small = torch.float8_e4m3fn
+    if signs is not None:
+        h = width & -width
+        matrix = torch.ones(1, 1)
+        while len(matrix) < h:
+            matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
+        spread = matrix * h**-0.5
+
+    def eight(x, dims, turn):
+        if turn and signs is not None:
+            x = ((x * signs).unflatten(1, (-1, h)) @ spread).flatten(1)
+        scale = x.abs().amax(dims, keepdim=True).clamp_min(1e-30) / 448
+        return (x / scale).to(small), scale
+
+    q8, q_scale = eight(q, 1, True)
+    q8 = q8.float()
+    most = torch.full((len(q), 1), float("-inf"))
+    total, sums = torch.zeros(len(q), 1), torch.zeros_like(q)
+    for keys, values in zip(k.split(block), v.split(block), strict=True):
+        k8, k_scale = eight(keys, (0, 1), True)
+        v8, v_scale = eight(values, (0, 1), False)
+        p = q8 @ k8.float().T * (q_scale * k_scale * width**-0.5)
+        new = torch.maximum(most, p.amax(1, keepdim=True))
+        p.sub_(new).exp_()
+        scale = (most - new).exp()
+        total = total * scale + p.sum(1, keepdim=True)
+        p8 = p.mul_(256).to(small)
+        sums = sums * scale + p8.float() @ v8.float() * (v_scale / 256)
+        most = new
+    return sums / total
+    # END SOLUTION
+
+
+def deltas(
+    p_o, p_do, p_delta, p_eight, p_scale,
+    T, K, stride_o, stride_do, length,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A Triton kernel, run as deltas[(blocks,)](…): before a backward pass, ROWS queries a program.
+
+    It makes two things of dO [T, K] while it reads it: delta, the row sums of dO * O, and dO itself
+    in eight bits, as whole numbers with a scale for each block of ROWS rows, for the matmuls that
+    take them so.
+
+    o and do are bfloat16; row t begins at o + t stride_o, and at do + t stride_do. Strides may be
+    larger than K: what lies behind a row's K numbers is none of them, and may be anything, NaN too.
+    Only the first `length` of the T rows are queries, at most T and possibly none; in the others
+    anything may stand.
+
+    delta [T] float32 is summed in float32, from dO as it was read; 0 for a row that is no query.
+    scale [blocks] float32 is the largest |dO| of the block's queries, over 127; 0 if all of them
+    are 0, or there is none. eight [T, K], with rows that follow each other, is dO / scale to the
+    nearest whole number, a half to either side; 0 where scale is 0, or the row is no query. These
+    are whole numbers from -127 to 127; here they lie in int32.
+
+    Every number of o and do is loaded once, nothing of padding or of rows that are no queries, and
+    every result is stored once. COLUMNS is a power of two and at least K. The last program may have
+    fewer than ROWS rows. The grader adds triton.jit. Keep to operations that Triton's interpreter
+    has too: tl.floor, tl.where, tl.max, tl.sum; x.to(tl.int32) cuts off, towards 0.
+    """
+    # BEGIN SOLUTION
+    o_t = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    o_k = tl.arange(0, COLUMNS)
+    m_k = (o_k < K)[None, :]
+    m_x = (o_t < length)[:, None] & m_k
+    p_rows = p_o + o_t[:, None] * stride_o + o_k[None, :]
+    b_o = tl.load(p_rows, mask=m_x, other=0.0).to(tl.float32)
+    p_rows = p_do + o_t[:, None] * stride_do + o_k[None, :]
+    b_do = tl.load(p_rows, mask=m_x, other=0.0).to(tl.float32)
+    tl.store(p_delta + o_t, tl.sum(b_o * b_do, 1), mask=o_t < T)
+    b_scale = tl.max(tl.max(tl.abs(b_do), 1), 0) / 127
+    b_eight = tl.floor(b_do / tl.where(b_scale > 0, b_scale, 1.0) + 0.5)
+    m_t = (o_t < T)[:, None] & m_k
+    tl.store(p_eight + o_t[:, None] * K + o_k[None, :], b_eight.to(tl.int32), mask=m_t)
+    tl.store(p_scale + tl.program_id(0), b_scale)
     # END SOLUTION

@@ -1,167 +1,79 @@
 """The visible tests: 16 of the 20 points. Each exercise first has to be correct, then to stay
-within its room, then to be fast. The cases come smallest first."""
+within its room or its loads, then to be fast. The cases come smallest first."""
 
 import importlib.util
-from fractions import Fraction
-from math import log2
 
 import pytest
 
-from weft.grade import WrongAnswer, at_most, expect
-from weft.plan.hopper import TILES, Tile
+from weft.grade import at_most
+from weft.plan.hopper import TILES
 
-BINDS, FITS, RING = "Which unit binds", "What fits", "A ring of buffers"
-TURNS, EIGHT = "Whose turn it is", "Eight bits"
-
-
-# --- which unit binds -----------------------------------------------------------------------------
-
-SHARES = [1, 0.5, 0.25, 0.8, 0.3, 0.1, 2]
+RING, WRITTEN = "A ring of buffers", "How it is written: a producer, consumers, turns"
+BINDS, FITS, PIECES = "Which unit binds", "What fits", "Who takes which piece"
+TURNS, ORDER, EIGHT = "Whose turn it is", "Who adds when, in one order", "Eight bits"
+LAYOUT, OWNS = "What eight bits ask of the layout", "Five matmuls and who owns them"
 
 
-def check_narrowest(answers, share, size=2, matmul=4096, exp=16):
-    """Fail unless K will do, and the next narrower one that is allowed will not."""
-    case = f"narrowest(share={share}, size={size}, matmul={matmul}, exp={exp})"
-    width, step = answers.narrowest(share, size, matmul, exp), 32 // size
-    if not isinstance(width, int) or width < step or width % step:
-        text = f"{case}: expected a multiple of {step}, at least {step}, got {width!r}"
-        raise WrongAnswer(text, "an instruction takes 32 bytes of K: 16 elements, or 32")
-
-    def taken(K):
-        return Fraction(matmul * 2, size * 4 * K * exp)
-
-    most = Fraction(str(share))
-    at_most(f"{case}: share with K = {width}", float(taken(width)), float(most))
-    if width > step and taken(width - step) <= most:
-        text = f"{case}: got {width}, where {width - step} would do"
-        exact = "a share of exactly that will do; beware of rounding before rounding up"
-        raise WrongAnswer(text, exact if taken(width - step) == most else None)
-
-
-@pytest.mark.points(
-    1, read=BINDS, hint="a score takes 4 K FLOP, counting both matmuls, and one exponential"
-)
-def test_narrowest(answers):
-    """Narrowest: the least K for a share of exponentials, with elements of two bytes."""
-    for share in SHARES:
-        check_narrowest(answers, share)
-
-
-@pytest.mark.points(
-    1,
-    after="test_narrowest",
-    read=BINDS,
-    hint="with one byte the matmuls take half as long, and an instruction takes twice as many",
-)
-def test_narrowest_elsewhere(answers):
-    """Narrowest: with elements of one byte, and on other chips."""
-    for share in SHARES:
-        check_narrowest(answers, share, size=1)
-        check_narrowest(answers, share, matmul=8192)
-        check_narrowest(answers, share, size=1, matmul=2048, exp=32)
-
-
-# --- what fits ------------------------------------------------------------------------------------
-
-
-def check_keys(answers, cases):
-    for K, warpgroups, stages, size in cases:
-        case = f"most_keys(K={K}, warpgroups={warpgroups}, stages={stages}, size={size})"
-        expect(
-            case,
-            answers.most_keys(K, warpgroups, stages, size),
-            fullest(K, warpgroups, stages, size),
-        )
-
-
-def fullest(K, warpgroups, stages, size):
-    """The most keys by trying them all."""
-    dtype = {1: "fp8", 2: "bf16"}[size]
-    choices = range(32 // size, 257, 32 // size)
-    return max((n for n in choices if Tile(K, n, warpgroups, stages, dtype).fits()), default=0)
-
-
-@pytest.mark.points(
-    1, read=FITS, hint="64 rows of Q for each warpgroup, and K and V each in so many stages"
-)
-def test_most_keys(answers):
-    """Most keys: where shared memory is what there is too little of."""
-    check_keys(
-        answers, [(128, 2, 2, 2), (256, 2, 2, 2), (128, 2, 3, 2), (256, 1, 3, 2), (192, 2, 4, 2)]
-    )
-
-
-@pytest.mark.points(
-    1,
-    after="test_most_keys",
-    read=FITS,
-    hint="O and S are fp32, P packs two to a register, and the producer keeps its own",
-)
-def test_most_keys_registers(answers):
-    """Most keys: where registers are, or where 256 is the limit."""
-    check_keys(
-        answers, [(64, 3, 2, 2), (64, 4, 2, 2), (128, 2, 1, 2), (16, 2, 2, 2), (256, 3, 1, 2)]
-    )
-
-
-@pytest.mark.points(
-    1,
-    after="test_most_keys_registers",
-    read=FITS,
-    hint="an instruction takes 32 bytes, and P of one byte packs four to a register",
-)
-def test_most_keys_bytes(answers):
-    """Most keys: with elements of one byte."""
-    check_keys(
-        answers, [(128, 2, 2, 1), (256, 2, 2, 1), (64, 3, 3, 1), (256, 2, 4, 1), (128, 3, 2, 1)]
-    )
+def needs(*modules):
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"not run: needs {name}")
 
 
 # --- a ring of buffers ----------------------------------------------------------------------------
 
-RINGS = [(1, 1), (2, 1), (2, 2), (3, 2), (5, 2), (7, 3), (4, 6)]
-
-
-def check_ring(answers, probe, consumers, rings=RINGS, seeds=range(8)):
-    for n, stages in rings:
-        case = f"ring(n={n}, stages={stages}, consumers={consumers})"
-        rows = answers.ring(n, stages, consumers)
-        for seed in seeds:
-            probe.BufferRing(case, rows, n, stages, consumers).run(seed).finished()
+ALONE = [
+    ([1], 1, 1),
+    ([2], 1, 1),
+    ([3], 2, 1),
+    ([1, 1], 1, 1),
+    ([1, 2, 1], 2, 1),
+    ([3, 1, 2], 2, 1),
+]
+ALONE += [([2, 0, 1], 2, 1), ([0, 0], 1, 1), ([5, 4, 3], 3, 1)]
+SHARED = [([1, 1], 1, 2), ([2, 1, 2], 2, 2), ([1, 2, 3, 1], 2, 2), ([3, 2, 1, 4, 5], 3, 2)]
+SHARED += [([2, 2, 2, 2, 2, 1, 3], 2, 3), ([1, 0, 2, 0, 3], 2, 2), ([4], 2, 2)]
+SHORT = [
+    ([1, 1, 1, 1], 2, 1),
+    ([2, 1, 1, 3], 4, 1),
+    ([1, 2, 1, 1, 2], 3, 2),
+    ([0, 1, 0, 2, 1], 2, 2),
+]
 
 
 @pytest.mark.points(
     1,
     read=RING,
-    hint="tile j goes into slot j mod stages, and a slot's phase changes once it has been used",
+    hint="the ring goes on from piece to piece; a slot is in use for the n-th time, whatever piece"
+    " it is for",
 )
 def test_ring(answers, probe):
-    """Ring: one consumer reads every tile, none is overwritten, and nobody waits for ever."""
-    check_ring(answers, probe, 1)
-
-
-@pytest.mark.points(
-    1, after="test_ring", read=RING, hint="a slot is empty when all consumers have freed it"
-)
-def test_ring_consumers(answers, probe):
-    """Ring: several consumers, each at its own speed, read every tile."""
-    for consumers in (2, 3):
-        check_ring(answers, probe, consumers)
+    """Ring: one consumer, pieces of different lengths, whatever comes first."""
+    probe.check_ring(answers, ALONE)
 
 
 @pytest.mark.points(
     1,
-    after="test_ring_consumers",
+    after="test_ring",
     read=RING,
-    hint="the first wait for each slot must not wait: nothing has been in it",
+    hint="a slot's phase counts the tiles of all consumers; one bit suffices if nobody looks"
+    " at a barrier two uses too early: what keeps a consumer from it that has read nothing yet?",
 )
-def test_ring_depth(answers, probe):
-    """Ring: the producer fills all slots while nobody reads."""
-    for n, stages in RINGS:
-        case = f"ring(n={n}, stages={stages}, consumers=2)"
-        ring = probe.BufferRing(case, answers.ring(n, stages, 2), n, stages, 2).run(0, moving=[0])
-        filled = sum(tile is not None for tile in ring.tile)
-        expect(f"{case}: slots filled before anything is read", filled, min(n, stages))
+def test_ring_turns(answers, probe):
+    """Ring: consumers that take turns at pieces, each with a place of its own."""
+    probe.check_ring(answers, SHARED)
+
+
+@pytest.mark.points(
+    1,
+    after="test_ring_turns",
+    read=WRITTEN,
+    hint="a wait for a place of Q holds up all loads behind it: how late may it stand, so that"
+    " nobody waits for a Q that stands behind his own tiles?",
+)
+def test_ring_early(answers, probe):
+    """Ring: all slots are filled while outputs are being stored."""
+    probe.check_ring(answers, [*ALONE, *SHARED, *SHORT], early=True)
 
 
 # --- rows of warpgroups ---------------------------------------------------------------------------
@@ -178,7 +90,7 @@ def kernels(answers, probe, tile, ahead, lengths=LENGTHS):
 
 
 @pytest.mark.points(
-    1, read=TURNS, hint="S, X and O of every tile, R of all but the first, and E at the end"
+    0.5, read=TURNS, hint="S, X and O of every tile, R of all but the first, and E at the end"
 )
 def test_rows(answers, probe):
     """Rows: every warpgroup does every tile, and nobody waits for ever."""
@@ -189,7 +101,7 @@ def test_rows(answers, probe):
 
 
 @pytest.mark.points(
-    1,
+    0.5,
     after="test_rows",
     read=TURNS,
     hint="with `ahead` 0 wait for O of a tile before you order S of the next",
@@ -204,7 +116,7 @@ def test_rows_registers(answers, probe):
 
 
 @pytest.mark.points(
-    1,
+    0.5,
     after="test_rows_registers",
     read=TURNS,
     hint="O of a tile and S of the next belong together, and the other warpgroup comes after both",
@@ -231,62 +143,162 @@ def test_rows_overlap(answers, probe):
             at_most(f"{case}: clocks", probe.played(case, block).makespan, most)
 
 
+# --- a launch -------------------------------------------------------------------------------------
+
+H100 = {"sms": 132, "matmul": 4096, "exp": 16, "registers": 65536, "shared": 232448}
+H100 |= {"l2": 3942.4, "wait": 100, "begin": 1300}
+H20 = H100 | {"sms": 78, "matmul": 1024}
+FEWER = H100 | {"sms": 114}
+SMALL = {"heads": 1, "tokens": 64, "key": 64, "causal": False}
+REAL = [  # a chip, heads, tokens, key, causal
+    (H100, 16, 4096, 128, True),
+    (H20, 16, 4096, 128, True),
+    (H100, 4, 2048, 128, True),
+    (FEWER, 4, 2048, 128, True),
+    (H100, 16, 2048, 64, True),
+    (FEWER, 16, 2048, 64, True),
+    (H100, 32, 2048, 64, True),
+    (H100, 24, 2048, 128, True),
+    (H100, 5, 3000, 192, True),
+    (H20, 8, 1000, 192, True),
+]
+
+
+def made(heads, tokens, key, causal):
+    return {"heads": heads, "tokens": tokens, "key": key, "causal": causal}
+
+
+def check_launch(answers, probe, chip, work, clocks=True):
+    probe.check_launch(chip, work, answers.launch(dict(chip), dict(work)), clocks)
+
+
+@pytest.mark.points(
+    1, read=FITS, hint="of shared memory and of registers: what is there at once, and for whom"
+)
+def test_launch_fits(answers, probe):
+    """Launch: any that fits, and None where none does."""
+    for key in (16, 64, 128, 256):
+        least = 2 * (64 + 4 * 16) * key + 1024
+        for shared in (least, least - 1, 2 * least, 5 * least):
+            check_launch(answers, probe, H100 | {"shared": shared}, SMALL | {"key": key}, False)
+        for registers in range(32, 321, 8):
+            chip = H100 | {"registers": 128 * registers}
+            check_launch(answers, probe, chip, SMALL | {"key": key}, False)
+
+
+@pytest.mark.points(
+    1,
+    after="test_launch_fits",
+    read=BINDS,
+    hint="three units work side by side; what a cluster loads once serves all its CTAs; and the"
+    " last cluster to end is what counts",
+)
+def test_launch_time(answers, probe):
+    """Launch: the earliest end without a mask."""
+    for sms, l2 in ((1, 30.0), (4, 60.0), (4, 500.0), (7, 200.0), (132, 3942.4)):
+        for heads, tokens, key in ((1, 64, 64), (1, 300, 64), (3, 700, 128), (5, 1000, 256)):
+            chip = H100 | {"sms": sms, "l2": l2}
+            check_launch(answers, probe, chip, made(heads, tokens, key, False))
+
+
+@pytest.mark.points(
+    1,
+    after="test_launch_time",
+    read=PIECES,
+    hint="a cluster walks what the last of its pieces needs; longest first, to whoever is free",
+)
+def test_launch_causal(answers, probe):
+    """Launch: with a causal mask, small ones, then on an H100, and on less of it."""
+    for sms, l2 in ((1, 30.0), (4, 60.0), (7, 200.0)):
+        for heads, tokens, key in ((1, 300, 64), (3, 700, 128), (2, 1000, 256)):
+            chip = H100 | {"sms": sms, "l2": l2}
+            check_launch(answers, probe, chip, made(heads, tokens, key, True))
+    for chip, *sizes in REAL:
+        check_launch(answers, probe, chip, made(*sizes))
+
+
+# --- a timetable ----------------------------------------------------------------------------------
+
+
+def band(queries, keys, before, behind):
+    """The tiles of queries that see tile i of keys: from i - before to i + behind."""
+    return [
+        [j for j in range(queries) if i - before <= j <= i + behind] for i in range(keys)
+    ]  # before 0: causal; then `behind` is the window
+
+
+FULL = [band(n, m, 9, 9) for n, m in ((1, 1), (2, 2), (2, 3), (4, 4), (5, 3))]
+CAUSAL = [band(n, n, 0, 9) for n in (2, 3, 4, 6)]
+WINDOW = [band(n, n, 0, w) for n, w in ((3, 1), (5, 1), (6, 2), (8, 3))]
+WINDOW += [band(n, n, w, w) for n, w in ((4, 1), (7, 1), (9, 2))]
+EDGES = [[], [[]], [[], [3]], [[2, 0], [], [0, 2]]]
+SPARSE = [  # global tokens, strides, and lists that some other mask has left
+    [[0, 1], [0], [1, 2], [2, 3, 0]],
+    [[0, 1, 2], [0], [0], [1, 2]],
+    [[0, 2, 4], [1, 2, 3], [2], [0, 3, 4], [4, 1]],
+    [[0, 1, 2, 3, 4, 5], [1, 5], [2, 5], [3, 5], [4, 5], [5]],
+    [[2, 3], [2, 3], [0, 1, 2], [0, 1, 3], [0, 1]],
+    [[0, 3, 6], [1, 4], [2, 5, 6], [0, 1, 2], [3, 4, 5], [6, 0, 5], [1, 2]],
+    [[3, 4, 5], [3, 4, 5], [3, 4, 5], [0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 5]],
+]
+
+
+def check_timetable(answers, probe, cases, least=True):
+    for sees in cases:
+        probe.check_timetable(sees, answers.timetable([list(tiles) for tiles in sees]), least)
+
+
+@pytest.mark.points(
+    0.5, read=ORDER, hint="in every step, each dQ has at most one program, and each program one dQ"
+)
+def test_timetable(answers, probe):
+    """Timetable: every part once, and no two programs at one dQ in a step."""
+    check_timetable(answers, probe, [*FULL, *CAUSAL, *WINDOW, *EDGES, *SPARSE], least=False)
+
+
+@pytest.mark.points(
+    1,
+    after="test_timetable",
+    read=ORDER,
+    hint="no timetable is shorter than the longest walk, or than the additions to one dQ",
+)
+def test_timetable_regular(answers, probe):
+    """Timetable: in as few steps as can be, with no mask, a causal one, and windows."""
+    check_timetable(answers, probe, [*FULL, *CAUSAL, *WINDOW, *EDGES])
+
+
+@pytest.mark.points(
+    1,
+    after="test_timetable_regular",
+    read=ORDER,
+    hint="where a program is free in one step and the dQ in another, two steps can change places"
+    " for those who stand in the way: along a chain of them",
+)
+def test_timetable_sparse(answers, probe):
+    """Timetable: in as few steps as can be, for any lists."""
+    check_timetable(answers, probe, SPARSE)
+
+
 # --- eight bits -----------------------------------------------------------------------------------
 
-WIDTHS = (1, 2, 4, 8, 16, 64, 256)
-COUNTED = (1, 2, 4, 8, 16, 32)  # each operation is done in another process
+RUNS = {}  # what was measured: a later stage reads what an earlier one ran
+EVEN = [("even", 1, 1, 4, 1, False), ("even", 2, 6, 8, 2, False), ("even", 3, 7, 6, 3, True)]
+PLAIN = [
+    ("small", 4, 8, 8, 4, False),
+    ("small", 5, 13, 16, 4, False),
+    ("small", 8, 40, 48, 16, False),
+]
+SPREAD = [("small", 5, 9, 4, 4, True), ("outliers", 16, 24, 64, 8, True)]
+SPREAD += [("outliers", 16, 40, 96, 16, True), ("outliers", 12, 36, 192, 32, True)]
+WIDE = "small", 256, 512, 8, 32, False
+TILES_ALIVE = 8
 
 
-@pytest.mark.points(
-    1,
-    read=EIGHT,
-    hint="replace the halves of every block of 2, 4, 8 … by their sum and their difference",
-)
-def test_hadamard(answers, probe):
-    """Hadamard: the product with the matrix over its root."""
-    for K in WIDTHS:
-        x = probe.row(K, 0)
-        got = answers.hadamard(x)
-        if not isinstance(got, list | tuple):
-            raise AssertionError(f"hadamard of {K} numbers: expected a list, got {got!r}")
-        expect(f"hadamard of {K} numbers: how many come out", len(got), K)
-        for i, (mine, wanted) in enumerate(zip(got, probe.product(x), strict=True)):
-            expect(f"hadamard of {x[:4]}{' …' * (K > 4)}: [{i}]", mine, wanted, within=1e-9)
-
-
-@pytest.mark.points(
-    1,
-    after="test_hadamard",
-    read=EIGHT,
-    hint="log2 K rounds of K additions or subtractions, and the root at the end",
-)
-def test_hadamard_cost(answers):
-    """Hadamard: at most K log2 K + K operations on its numbers."""
-    for K in COUNTED:
-        done = answers.probe.mixed(K, 0)
-        # Fewer where the root is 1, or where a factor of several roots is taken at once.
-        at_most(f"hadamard of {K} numbers: operations", done, K * log2(K) + K)
-
-
-ROUNDED = "the product is of the eight-bit numbers; each block's largest, of q and of k, is 448"
-EVEN = [(1, 1, 4, 1), (4, 4, 8, 4), (5, 7, 8, 2), (8, 12, 16, 4), (6, 5, 8, 3)]
-OUTLIERS = [(32, 48, 64, 16), (40, 72, 128, 32)]
-RUNS = {}  # what was measured: the later stage reads what the first one ran
-
-
-def ran(answers):
-    """Measure fp8_scores once: torch takes seconds to import."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("not run: needs torch")
-    if not RUNS:
-        cases = [("even", *case) for case in EVEN] + [("outliers", *case) for case in OUTLIERS]
-        RUNS.update(zip(cases, answers.probe.scored(cases, 1), strict=True))
-    return RUNS
-
-
-def check_cast(case, measured, T, S, K):
-    expect(f"{case}: type and shape", measured["form"], f"float32 {[T, S]}")
-    expect(f"{case}: numbers cast to float8_e4m3fn", measured["cast"], (T + S) * K)
+def attended(answers, case):
+    needs("torch")
+    if case not in RUNS:
+        RUNS[case] = answers.probe.attended(*case)
+    return RUNS[case]
 
 
 @pytest.mark.points(
@@ -294,33 +306,103 @@ def check_cast(case, measured, T, S, K):
     tier="processes",
     seconds=60,
     read=EIGHT,
-    hint="a block's scale is its largest number over 448; divide, cast, and multiply back",
+    hint="weights are rounded against the largest score so far; the divisor takes them unrounded",
 )
-def test_fp8_scores(answers):
-    """FP8 scores: exact for numbers that eight bits hold once each block has its scale."""
-    for T, S, K, block in EVEN:
-        case = f"fp8_scores(q [{T}, {K}], k [{S}, {K}], None, block={block})"
-        measured = ran(answers)["even", T, S, K, block]
-        check_cast(case, measured, T, S, K)
-        at_most(f"{case}: largest error over |q| |k|", measured["largest"], 1e-5)
+def test_attend(answers, probe):
+    """Attend: where eight bits hold all, then normal numbers, a scale for each tile of values."""
+    for case in [*EVEN[:2], *PLAIN]:
+        probe.check_attend(case, attended(answers, case))
 
 
 @pytest.mark.points(
     1,
     tier="processes",
     seconds=60,
-    after=("test_fp8_scores", "test_hadamard"),
+    after="test_attend",
     read=EIGHT,
-    hint="the same signs and the same matrix for q and k, before the scales are found",
+    hint="signs first, then pieces of the largest power of two that divides K, for q and k alike",
 )
-def test_fp8_scores_outliers(answers):
-    """FP8 scores: outliers that are spread over their rows cost a fifth of the error."""
-    for T, S, K, block in OUTLIERS:
-        case = f"fp8_scores(q [{T}, {K}], k [{S}, {K}], signs, block={block})"
-        measured = ran(answers)["outliers", T, S, K, block]
-        check_cast(case, measured, T, S, K)
-        limit = 0.07 * (2 * 30**2 + K) / K**0.5  # a share of |q| |k| / sqrt(K)
-        at_most(f"{case}: root mean squared error", measured["rmse"], limit)
-        # A few numbers lie so near the middle of two that fp32 rounds them either way.
-        share = f"{case}: share of that error beside the same numbers rounded as they should be"
-        at_most(share, measured["rounded"], 0.1, hint=ROUNDED)
+def test_attend_spread(answers, probe):
+    """Attend: outliers spread, at widths of 64, 96 and 192."""
+    for case in [EVEN[2], *SPREAD]:
+        probe.check_attend(case, attended(answers, case))
+
+
+@pytest.mark.points(
+    0.5,
+    tier="processes",
+    seconds=60,
+    after="test_attend",
+    read=LAYOUT,
+    hint="a tile's scores and weights are gone when the next tile comes",
+)
+def test_attend_alive(answers, probe):
+    """Attend: no more alive than a few tiles."""
+    measured = attended(answers, WIDE)
+    probe.check_attend(WIDE, measured)
+    _, T, _, _, block, _ = WIDE
+    most = TILES_ALIVE * T * block * 4
+    at_most(f"{probe.told_attend(WIDE)}: bytes alive", measured["alive"], most)
+
+
+# --- a kernel -------------------------------------------------------------------------------------
+
+# T, K, more_o, more_do, length, ROWS, COLUMNS, kind
+DELTAS = [(1, 1, 0, 0, 1, 1, 1, "small"), (2, 4, 0, 0, 2, 2, 4, "small")]
+DELTAS += [(4, 8, 0, 0, 4, 2, 8, "zeros"), (6, 16, 0, 0, 6, 2, 16, "cancel")]
+RAGGED = [
+    (3, 5, 0, 0, 3, 2, 8, "small"),
+    (4, 4, 2, 3, 4, 2, 4, "small"),
+    (5, 3, 1, 0, 5, 4, 4, "small"),
+]
+RAGGED += [(5, 6, 0, 2, 3, 2, 8, "small"), (4, 4, 0, 0, 0, 2, 4, "small")]
+RAGGED += [(9, 96, 32, 0, 7, 4, 128, "zeros")]
+
+
+def ran_deltas(answers, case):
+    needs("torch", "triton")
+    *sizes, kind = case
+    if case not in RUNS:
+        RUNS[case] = answers.probe.deltas(*sizes, kind=kind)
+    return case, RUNS[case]
+
+
+@pytest.mark.points(
+    1,
+    tier="chip",
+    seconds=60,
+    read=OWNS,
+    hint="delta takes dO as it was, in float32; the scale is of all of the block's rows",
+)
+def test_deltas(answers, probe):
+    """Kernel: delta, the scales, and dO in eight bits."""
+    for case in DELTAS:
+        probe.check_deltas(*ran_deltas(answers, case))
+
+
+@pytest.mark.points(
+    0.5,
+    tier="chip",
+    seconds=60,
+    after="test_deltas",
+    read=OWNS,
+    hint="anything stands in padding and in rows that are no queries: mask what is loaded",
+)
+def test_deltas_edges(answers, probe):
+    """Kernel: widths and rows that do not fill a block, strides, rows that are no queries."""
+    for case in RAGGED:
+        probe.check_deltas(*ran_deltas(answers, case))
+
+
+@pytest.mark.points(
+    1,
+    tier="chip",
+    seconds=60,
+    after="test_deltas_edges",
+    read=OWNS,
+    hint="a block fits into one tile: load it, and make of it all that there is to make",
+)
+def test_deltas_loads(answers, probe):
+    """Kernel: every number loaded once, and every result stored once."""
+    for case in [*DELTAS, *RAGGED]:
+        probe.check_moves(*ran_deltas(answers, case))

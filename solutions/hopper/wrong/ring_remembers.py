@@ -1,23 +1,34 @@
-"""Remembers the rows for so many stages and consumers, whatever n is."""
+"""Carries the phases over to the next call."""
 
 KIND = "state kept"
-FAILS = [
-    "test_ring",
-    "test_ring_any",
-    "test_ring_consumers",
-    "test_ring_depth",
-]
+FAILS = ["test_ring", "test_ring_turns", "test_ring_early", "test_ring_any"]
 
 
-_ROWS = {}
+def ring(pieces, stages, consumers, before=[0]):  # noqa: B006
+    firsts = [sum(pieces[:i]) for i in range(len(pieces))]
+    producer, rows, asked = [], [[] for _ in range(consumers)], 0
 
+    def ask(i):
+        place, turn = i % consumers, i // consumers
+        return [("stored", place, 1 - turn % 2), ("query", place, i)]
 
-def ring(n, stages, consumers):
-    if (stages, consumers) not in _ROWS:
-        producer, consumer = [], []
-        for tile in range(n):
-            turn, slot = divmod(tile, stages)
-            producer += [("empty", slot, (turn + 1) % 2), ("load", slot, tile)]
-            consumer += [("full", slot, turn % 2), ("read", slot, tile), ("free", slot, tile)]
-        _ROWS[stages, consumers] = [producer] + [list(consumer) for _ in range(consumers)]
-    return _ROWS[stages, consumers]
+    for tile in range(sum(pieces)):
+        while asked < len(pieces) and firsts[asked] + stages <= tile:
+            producer += ask(asked)
+            asked += 1
+        producer += [
+            ("empty", tile % stages, 1 - tile // stages % 2),
+            ("load", tile % stages, tile),
+        ]
+    for i in range(asked, len(pieces)):
+        producer += ask(i)
+    for i, (first, n) in enumerate(zip(firsts, pieces, strict=True)):
+        place, turn = i % consumers, i // consumers
+        row = rows[place]
+        row.append(("asked", place, turn % 2))
+        for tile in range(first, first + n):
+            slot, phase = tile % stages, (tile // stages + before[0]) % 2
+            row += [("full", slot, phase), ("read", slot, tile), ("free", slot, tile)]
+        row.append(("store", place, i))
+    before[0] += sum(pieces)
+    return [producer, *rows]
