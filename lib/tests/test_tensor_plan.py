@@ -167,9 +167,10 @@ def test_up_to_some_bytes_one_shot_is_faster_than_two():
         for times, faster in ((0.9, True), (1.1, False)):
             two = seconds("all_reduce", times * most, t, link, "direct")
             assert (one_shot(times * most, t, link) < two) == faster
-            ring = ring_of_few(times * most, t, link)
-            assert t == 3 or not faster or one_shot(times * most, t, link) < ring
     assert one_shot_until(2, link) == float("inf")
+    for t, times in product((4, 8), (0, 0.03, 0.3, 1)):  # of 3 ranks a ring is faster with few
+        nbytes = times * one_shot_until(t, link)
+        assert one_shot(nbytes, t, link) < ring_of_few(nbytes, t, link)
     assert one_shot(1e6, 1, link) == 0
     assert one_shot(1e6, 2, link) < seconds("all_reduce", 1e6, 2, link, "direct")
 
