@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from weft.meter import traffic
 from weft.run.world import launch
 
 MICROBATCHES, ROWS, WIDTH = 3, 6, 16
@@ -51,17 +52,21 @@ def trained(world, recipe):
     mse, device = nn.functional.mse_loss, torch.device("cpu")
     mesh, model, schedule = make(blocks, (2, 2, 2), MICROBATCHES, mse, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert mesh.mesh.flatten().tolist() == list(range(8))  # the last name turns fastest
     replica, stage = mesh["dp"].get_local_rank(), mesh["pp"].get_local_rank()
     for x, target in data:
-        step(mesh, schedule, optimizer, x.chunk(2)[replica], target.chunk(2)[replica])
+        with traffic() as wire:
+            step(mesh, schedule, optimizer, x.chunk(2)[replica], target.chunk(2)[replica])
+    summed = wire.calls["reduce_scatter"]
     wanted = dict(nn.Sequential(*whole[2 * stage : 2 * stage + 2]).named_parameters())
     found = {name: p.full_tensor() if isinstance(p, DTensor) else p.detach()
              for name, p in model.named_parameters()}  # fmt: skip
     wrong = max((found[name] - p).abs().max().item() for name, p in wanted.items())
-    return wrong, len(found), sum(isinstance(p, DTensor) for p in model.parameters())
+    return wrong, summed, len(found), sum(isinstance(p, DTensor) for p in model.parameters())
 
 
 def test_the_recipe_trains_as_one_process_does(recipe):
-    for wrong, weights, sharded in launch(trained, 8, recipe, backend="gloo"):
+    for wrong, summed, weights, sharded in launch(trained, 8, recipe, backend="gloo"):
+        assert summed == 2  # once for each block, not with every microbatch
         assert weights == 12 and sharded == weights
         assert wrong < 1e-12

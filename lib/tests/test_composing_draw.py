@@ -1,6 +1,7 @@
 """The pictures of the chapter on composing: each line, cell, bar and point is the plan's."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
@@ -12,6 +13,7 @@ from weft.explore import composing as explore
 from weft.plan.composing import Layout, compared, why
 from weft.plan.pipeline import overhead
 from weft.plan.processes import groups, nodes
+from weft.plan.shape import RECOMPUTE
 
 PICTURES = {
     "odometer": draw.odometer_svg, "odometer of 24": lambda: draw.odometer_svg(3, 2, 4, 8),
@@ -114,6 +116,8 @@ def test_trials_are_drawn_with_both_times_and_ranked():
     assert len(seen) == len(draw.tried()) >= 20
     best = draw.tried()[0].step.layout
     assert (best.t, best.p, best.d, best.microbatch) == (4, 12, 8, 2)  # BLOOM's
+    first = min(draw.tried(), key=draw.said)
+    assert 0.05 < draw.took(first) / draw.took(draw.tried()[0]) - 1 < 0.065
     assert 0.4 < draw.agreement() < 1
 
 
@@ -132,6 +136,22 @@ def test_the_map_has_the_fastest_of_its_candidates():
     cells = [tip for _, tip in tips(parse(draw.atlas_svg(512, 400)))]
     some = [draw.best(m, n, 512, "400") for m, n in product(atlas.MODELS, atlas.DEVICES)]
     assert len(cells) == sum(one is not None for one in some)
+
+
+def test_a_whole_node_of_tensor_ranks_is_best_for_the_two_largest_models_alone():
+    """In the map's first state."""
+    for model, devices in product(atlas.MODELS, atlas.DEVICES):
+        found = draw.best(model, devices, 2048, "400")
+        if found:
+            assert (found[0].t == 8) == (model in ("mt-nlg-530b", "gpt-1t"))
+
+
+def test_selective_recomputation_frees_nothing_beside_flash_attention():
+    layout, found = draw.best("gpt-76b", 128, 2048, "400")
+    assert layout.recompute == "selective"
+    shape, cluster = atlas.SHAPES["gpt-76b"], atlas._cluster(128, "400", 8)
+    none = atlas.estimate(shape, replace(layout, recompute="none"), 2048, cluster)
+    assert none.memory == found.memory and none.seconds <= found.seconds
 
 
 @pytest.mark.parametrize(
@@ -157,3 +177,23 @@ def test_a_runner_up_is_slower_and_its_reasons_are_the_plans():
     said = why(first, second)
     assert draw.reasons()[0] and all(part in said for part in draw.reasons())
     assert list(draw.ranked()) == sorted(draw.ranked()) and first.seconds <= draw.ranked()[0]
+
+
+def test_the_design_problem_fits_and_is_as_fast_as_its_captions_say():
+    short, long = ([cost for _, cost in rows()] for rows in (draw.short, draw.long))
+    assert [cost.fits for cost in short] == [False, True, True, True, True]
+    first, full, context = (cost.seconds for cost in short[:3])
+    assert full > 1.3 * first and context < 1.01 * first
+    assert [cost.fits for cost in long] == [False, False, True, True, True]
+    assert long[2].seconds > 1.1 * max(long[3].seconds, long[4].seconds)  # the last two: ZeRO-3
+    assert long[4].seconds == min(cost.seconds for cost in long if cost.fits)
+    assert all(cost.parts["recompute"] > 5 for cost in long if cost.fits)
+
+
+def test_a_70b_fits_64_gpus_without_a_pipeline_only_where_all_is_recomputed():
+    how = {"d": 64, "zero": 3, "microbatch": 2}
+    assert [draw.llama70(200, **how, recompute=name).fits for name in RECOMPUTE] == [0, 0, 1]
+    late = [draw.llama70(gbit, **how, recompute="full").parts["data"] for gbit in (50, 100, 200)]
+    assert late[0] > 4 and late[1] < 0.2  # hidden down to 100 Gbit/s
+    cut = draw.llama70(200, t=4, p=4, d=4, v=4, zero=1)
+    assert cut.fits and cut.parts["recompute"] == 0

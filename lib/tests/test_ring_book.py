@@ -157,6 +157,31 @@ def test_the_policy_of_the_page_computes_attention_once_and_the_rest_twice(page)
     assert calls.count("aten::mm") == 2 + 1 + 4  # forward; again, but the last; backward
 
 
+def test_a_functions_messages_go_again_under_the_policy_of_the_page(page):
+    messages = []
+
+    class Steps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            for _ in range(3):
+                messages.append(1)
+                x = scaled_dot_product_attention(x, x, x)
+            return x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.saved_tensors[0]
+
+    x = torch.randn(1, 2, 8, 4, requires_grad=True)
+    names = {"torch": torch, "layer": Steps.apply, "x": x}
+    with Calls() as calls:
+        exec(piece(page, "(ring-kept)="), names)
+        names["x"].sum().backward()
+    assert len(messages) == 2 * 3
+    assert calls.count("aten::_scaled_dot_product_flash_attention_for_cpu") == 3
+
+
 class Calls(TorchDispatchMode):
     """The names of what torch computes."""
 

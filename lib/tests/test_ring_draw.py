@@ -1,6 +1,7 @@
 """The pictures of the chapter on ring attention: each bar, cell and number is the plan's."""
 
 import re
+from itertools import product
 
 import pytest
 from pictures import apart, inside, parse, tips, told, words
@@ -94,6 +95,33 @@ def test_the_map_shows_the_fastest_way():
         how = 131072, 16, BOXES["dgx-h100"], 32, 8, 128, method
         seconds = ring.pass_seconds(*how, merged=0.9, again=True)
         assert seconds / alone == ratio >= cost
+
+
+def test_the_map_of_8_kv_heads_is_as_the_page_reads_it():
+    first = {}
+    for merged, n, T in product((0.9, 1.0), draw.RANKS, draw.LENGTHS):
+        first[merged, n, T] = next(iter(draw.costs(T, n, "dgx-h100", 8, merged).items()))
+    rings = [merged for (merged, _, _), (way, _) in first.items() if way == "ring"]
+    assert rings.count(0.9) <= 5 and rings.count(1.0) > 30  # few at 90 %, most at 100
+    for (merged, n, T), (way, cost) in first.items():
+        if merged == 1:
+            assert way == "ring" or n > 8
+        else:
+            assert cost >= 1.115 or n < 16 or T / n >= 8000
+            assert cost <= 1.03 or max(draw.LENGTHS) != T
+    for n, each in product((16, 32), (8192, 16384)):
+        how = n * each, n, BOXES["dgx-h100"], 32, 8, 128
+        copied = ring.pass_seconds(*how, "ulysses", again=True, copied=True)
+        assert copied == pytest.approx(ring.pass_seconds(*how, "gather", again=True), rel=0.01)
+
+
+def test_a_larger_group_costs_the_design_problem_almost_nothing():
+    """Seconds of attention for each sequence, of groups of 2 and of 8 on 16 GPUs."""
+    two, eight = (
+        ring.pass_seconds(131072, n, BOXES["dgx-h100"], 32, 8, 128, "ulysses", again=True) * n
+        for n in (2, 8)
+    )
+    assert 1 < eight / two < 1.02
 
 
 def test_the_sliders_say_what_the_plan_says():

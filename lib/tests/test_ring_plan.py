@@ -1,8 +1,9 @@
 """A sequence over ranks: pairs counted one by one, closed forms, and the paper's tables."""
 
 import doctest
+import random
 from importlib import import_module
-from itertools import product
+from itertools import accumulate, pairwise, product
 
 import pytest
 
@@ -102,6 +103,8 @@ def test_without_a_window_there_are_few_rectangles_and_no_masks():
         for q, k in product(parts, parts):
             found = rectangles(q, k, see)
             assert len(found) <= 1 and all(piece.kind != "band" for piece in found)
+            if layout == "zigzag" and q is not k:
+                assert [piece.kind for piece in found] == ["all"]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
@@ -122,6 +125,28 @@ def test_packed_documents_are_not_balanced_by_zigzag():
     assert paths[0] == 36 and sum(map(sum, ring.work(16, 2, "zigzag", **how))) == 56
     rows = ring.work(16, 2, "zigzag", **how)
     assert max(map(sum, rows)) == 36
+
+
+def busy(layout, lengths, n):
+    """The share of a pass of packed documents in which ranks compute, by scores."""
+    T, documents = sum(lengths), (0, *accumulate(lengths))
+    pairs = sum(map(sum, ring.work(T, n, layout, documents=documents)))
+    return pairs / n / ring.longest_path(T, n, layout, documents=documents)
+
+
+def test_a_fold_of_many_short_documents_is_on_average_no_better_than_none():
+    dice, gains = random.Random(0), []
+    for n, _ in product((4, 8), range(30)):
+        cuts = sorted(dice.sample(range(1, 512), 40))
+        lengths = [b - a for a, b in pairwise((0, *cuts, 512))]
+        gains.append(busy("zigzag", lengths, n) / busy("contiguous", lengths, n))
+    assert sum(gains) / len(gains) < 1
+
+
+def test_stripes_are_even_in_documents_that_are_long_against_the_ranks():
+    for n in (4, 8):
+        for lengths in ([64 * n], [64 * n, 32 * n, 32 * n], [128 * n, 96 * n]):
+            assert busy("striped", lengths, n) > 0.95
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
 from weft.run.world import launch
@@ -132,3 +133,28 @@ def test_the_recipe_is_one_process_with_gradients_and_their_norm(page, tied):
     for wrong, kept in launch(over_ranks, 2, page, tied, backend="gloo"):
         assert wrong < 1e-8
         assert kept == D * F // 2
+
+
+def first_weights(world, page):
+    """Which rank's first weights there are after cutting, and after sharding, by name."""
+    mesh = DeviceMesh.from_group(world.group(), "cpu", mesh_dim_names=("tp",))
+    models = []
+    for seed in range(world.size):
+        torch.manual_seed(seed)
+        models.append(Decoder(tied=False))
+    cut = Decoder(tied=False)
+    cut.load_state_dict(models[world.rank].state_dict())
+    recipe(page)["tensor_parallel"](cut, mesh)
+    layer = nn.Linear(4, 6, bias=False)
+    nn.init.constant_(layer.weight, world.rank)
+    fully_shard(layer, mesh=mesh)
+    found = {name: weight.to_local() for name, weight in cut.named_parameters()}
+    up, norm = "blocks.0.mlp.up.weight", "norm.weight"
+    parts = [model.state_dict()[up].chunk(world.size)[world.rank] for model in models]
+    norms = [model.state_dict()[norm] for model in models]
+    whose = [[found[up].equal(x) for x in parts], [found[norm].equal(x) for x in norms]]
+    return [one.index(True) for one in whose], layer.weight.to_local().unique().tolist()
+
+
+def test_first_weights_are_rank_0s_where_cut_and_elsewhere_a_ranks_own(page):
+    assert launch(first_weights, 2, page, backend="gloo") == [([0, 0], [0]), ([0, 1], [1])]

@@ -168,6 +168,9 @@ def test_up_to_some_bytes_one_shot_is_faster_than_two():
             two = seconds("all_reduce", times * most, t, link, "direct")
             assert (one_shot(times * most, t, link) < two) == faster
     assert one_shot_until(2, link) == float("inf")
+    for t, times in product((4, 8), (0, 0.03, 0.3, 1)):  # of 3 ranks a ring is faster with few
+        nbytes = times * one_shot_until(t, link)
+        assert one_shot(nbytes, t, link) < ring_of_few(nbytes, t, link)
     assert one_shot(1e6, 1, link) == 0
     assert one_shot(1e6, 2, link) < seconds("all_reduce", 1e6, 2, link, "direct")
 
