@@ -110,7 +110,7 @@ ONE, FOUR = {"gpus": 1} | RATES | ROOMY, {"gpus": 4} | RATES | ROOMY
 FITTED = [  # of the GPU, the host's memory and the disk
     *((gpu, ram, disk) for gpu in (1e5, 8e3, 5e3, 3.2e3, 2.4e3, 1.7e3) for ram in (1e5, 3e3, 1.3e3)
       for disk in (1e5, 2e3)),
-    (1.7e3, 3e3, 3.8e3),  # only with all of the optimizer on the disk, of which it is 95 %
+    (1.7e3, 3e3, 3.8e3),  # on one GPU only with all of the optimizer on the disk, 95 % of it
 ]  # fmt: skip
 QUICK = [  # what is fast or slow
     {},
