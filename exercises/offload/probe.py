@@ -248,6 +248,8 @@ def _listed(what: str, tensor, shape: tuple) -> list:
 # --- a device -------------------------------------------------------------------------------------
 
 KINDS = "fill", "up", "matmul", "down", "add"  # what takes time
+ONCE = "one fill, copy up, matmul, copy down and add for each layer, from the last layer to layer 0"
+CONTENT = "follow one layer from its fill to its add: which buffer has it after each call"
 
 
 class Device:
@@ -312,6 +314,8 @@ class Device:
             raise ValueError(f"copy({target!r}, {source!r}) must have one of each side")
         way = "up" if source.startswith("pinned") else "down"
         kind, layer = self.holds[source] or ("nothing", 0)
+        if not self.holds[source]:
+            self._note(f"a copy {way} of {source}", "something in what is copied", CONTENT)
         carried = f"layer {layer}'s {kind}" if self.holds[source] else "nothing"
         what = self._begin(stream, f"the copy {way} of {carried}")
         self._read(stream, source, what)
@@ -329,7 +333,7 @@ class Device:
         what = self._begin(stream, f"the matmul of layer {layer}")
         if self.after != layer + 1:
             which = f"after that of layer {self.after}" if self.after < self.layers else "first"
-            self._note(f"{what} is given {which}", f"layer {self.after - 1} there")
+            self._note(f"{what} is given {which}", f"layer {self.after - 1} there", ONCE)
         self.after = layer
         self._read(stream, weights, what, ("weights", layer))
         self._write(stream, out, what, ("gradient", layer))
@@ -367,7 +371,7 @@ class Device:
             name in x for x in (self.holds, self.ends, self.events)
         )
         if not known or name == "CPU" or name.rpartition(" ")[0] not in kinds:
-            raise ValueError(f"{what} has {name!r} where it takes a {' or a '.join(kinds)}")
+            raise ValueError(f"{what} has {name!r} where it takes {' or '.join(map(_a, kinds))}")
 
     def _layer(self, what: str, layer) -> None:
         if type(layer) is not int or layer not in range(self.layers):
@@ -391,15 +395,16 @@ class Device:
         begin = max(self.ends["CPU"], self.ends[stream], self.engines[kind])
         self.ends[stream] = self.engines[kind] = begin + self.times[kind][layer]
 
-    def _note(self, got: str, expected: str) -> None:
-        self.wrong = self.wrong or (expected, got)
+    def _note(self, got: str, expected: str, hint: str | None = None) -> None:
+        self.wrong = self.wrong or (expected, got, hint)
 
     def _read(self, thread: str, buffer: str, what: str, wanted: tuple | None = None) -> None:
         self._after(thread, buffer, what, self.written.get(buffer), "read", "written")
         held = self.holds[buffer]
         if wanted and held != wanted:
             found = f"layer {held[1]}'s {held[0]}" if held else "nothing"
-            self._note(f"{found} in {buffer} at {what}", f"layer {wanted[1]}'s {wanted[0]}")
+            right = f"layer {wanted[1]}'s {wanted[0]}"
+            self._note(f"{found} in {buffer} at {what}", right, CONTENT)
         own = self.knows[thread][thread]
         self.reads.setdefault(buffer, []).append((thread, own, what))
 
@@ -427,6 +432,10 @@ class Device:
         self._note(f"{name}: {what} may begin before {before[2]} is over", "one after the other")
 
 
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind == "event" else f"a {kind}"
+
+
 def two_way(answers, times) -> dict:
     """Run `two_way` on the device: what went wrong first, buffers, and seconds.
 
@@ -438,7 +447,7 @@ def two_way(answers, times) -> dict:
     answers.spare = float("inf")  # names of buffers and events are no numbers of tensors
     answers.two_way(device, layers)
     if device.wrong is None and sorted(device.added) != list(range(layers)):
-        device.wrong = f"an add of each of {list(range(layers))}", f"of {device.added}"
+        device.wrong = f"an add of each of {list(range(layers))}", f"of {device.added}", ONCE
     count = lambda kind: sum(name.startswith(kind) for name in device.holds)  # noqa: E731
     return {
         "wrong": device.wrong,
@@ -654,7 +663,11 @@ def check_leave(layers, room, got, best=True) -> None:
         text = f"{told}: expected (seconds, layers in rising order), got {got!r}"
         raise WrongAnswer(text[:500], "")
     away = list(got[1])
-    expect(f"{told}: seconds with {away} away", got[0], step(layers, room, set(away)))
+    seconds = step(layers, room, set(away))
+    if seconds is None:
+        hint = "with these away something waits for room that never comes: such a choice is out"
+        raise WrongAnswer(f"{told}: expected a choice with room, or None, got {got!r}", hint)
+    expect(f"{told}: seconds with {away} away", got[0], seconds)
     if best:
         right = min(every)
         size = sum(layers[i][3] for i in away)
@@ -730,7 +743,8 @@ def check_design(told, node, model, batch, got, seconds=True, best=True) -> None
     whole = lambda x: isinstance(x, int) and not isinstance(x, bool)  # noqa: E731
     known = weights in ("whole", "shard", "host") and states in ("host", "disk")
     if not known or not isinstance(again, bool) or not (whole(eighths) and whole(micro)):
-        raise WrongAnswer(f"{told}: expected a choice as in the docstring, got {choice}", "")
+        hint = "two names, whole numbers for eighths and micro, and True or False for again"
+        raise WrongAnswer(f"{told}: expected a choice as in the docstring, got {choice}", hint)
     one = None
     if eighths in range(9) and micro > 0:
         one = priced(node, model, batch, *choice)
@@ -761,8 +775,8 @@ def floor(times, layers: int) -> float:
 def check_device(case: str, report: dict) -> None:
     """Fail with the first thing that went wrong on the device."""
     if report["wrong"]:
-        expected, got = report["wrong"]
-        raise WrongAnswer(f"{case}: expected {expected}, got: {got}")
+        expected, got, hint = report["wrong"]
+        raise WrongAnswer(f"{case}: expected {expected}, got: {got}", hint)
 
 
 def check_buffers(case: str, report: dict) -> None:

@@ -18,7 +18,7 @@ def pinned(sizes: list[int], align: int, most: int) -> tuple[int, list[int]]:
     each other at the first multiple of `align` that is not below the end of the one before it. A
     tensor is not cut, and none changes its place in the order. A buffer is pinned by one call, and
     the allocator takes for it the smallest power of two, 1 among them, that is not below its end.
-    There may be at most `most` buffers, at least 1.
+    There may be at most `most` buffers, at least 1. None is empty. There are at most ten tensors.
 
     Return the bytes that are taken in all, and how many tensors each buffer has, from the first
     on. The bytes are the fewest that there can be, and with them the buffers; of choices that are
@@ -67,8 +67,9 @@ def leave(layers: list[tuple[int, int, int, int]], room: int) -> tuple[int, list
 
     Return the seconds until the backward of layer 0 is over, and the numbers of the layers that
     leave, in rising order. The seconds are the fewest that there can be; of choices that are equal
-    in them, the fewest bytes leave; of those, any. None if there is no room for any choice: if one
-    waits for room that never comes, it is none. There are at most ten layers.
+    in them, the fewest bytes leave, whatever their number of layers; of those, any. A choice under
+    which something waits for room that never comes is out, and if all are, return None. There are
+    at most ten layers.
 
     leave([(2, 4, 3, 5)] * 4, 10) is (26, [0, 1]), and with room for 20 (24, []).
     """
@@ -206,6 +207,7 @@ def stream_adam(
         store.prefetch(name): begin to read; the next read(name) gets what came
         store.write(name, tensor): has the values when it returns
     Write back weight, mean and square, so that they are those of torch.optim.Adam after the step.
+    Go through the pieces in order, from 0 on.
 
     A step reads each tensor once, writes each of those three once, and no gradient. In memory are
     never more than two pieces, the one that you work on and the next, which is on its way, and two
@@ -238,8 +240,9 @@ def tiled_backward(x, dy, tiles: int, read, give):
         read(tile) -> the slice's weights [its outputs, inputs]
         give(tile, dw, db): take the gradients of the slice's weights and of its biases
 
-    Read each tile once and give its gradients once. Beside the gradient of x hold no more than one
-    tile's weights and gradients.
+    Read each tile once and give its gradients once. Beside the gradient of x hold no more bytes
+    than one tile's weights and gradients have; what is made on the way counts, x and dy do not.
+    Leave x and dy as they are.
     """
     # BEGIN SOLUTION
     dx, start = x.new_zeros(x.shape), 0

@@ -70,6 +70,7 @@ TIGHT = [
     ([(1, 1, 9, 3), (1, 1, 1, 2), (2, 2, 1, 6)], 8),
 ]
 MIXED = [
+    ([(1, 3, 1, 2), (3, 1, 4, 2), (3, 1, 2, 6), (4, 3, 1, 5)], 11),  # two leave, or a larger one
     ([(2, 3, 1, 4), (2, 3, 6, 4), (2, 3, 1, 4)], 9),
     ([(3, 3, 9, 6), (3, 3, 2, 6), (3, 3, 2, 6), (3, 3, 1, 2)], 14),
     ([(1, 2, 2, 4), (4, 8, 3, 6), (1, 2, 2, 4), (4, 8, 3, 6), (1, 2, 5, 9)], 17),
@@ -109,6 +110,7 @@ ONE, FOUR = {"gpus": 1} | RATES | ROOMY, {"gpus": 4} | RATES | ROOMY
 FITTED = [  # of the GPU, the host's memory and the disk
     *((gpu, ram, disk) for gpu in (1e5, 8e3, 5e3, 3.2e3, 2.4e3, 1.7e3) for ram in (1e5, 3e3, 1.3e3)
       for disk in (1e5, 2e3)),
+    (1.7e3, 3e3, 3.8e3),  # on one GPU only with all of the optimizer on the disk, 95 % of it
 ]  # fmt: skip
 QUICK = [  # what is fast or slow
     {},
@@ -212,6 +214,10 @@ def test_design_real(answers, probe):
 
 RUNS = {}  # what was measured: the later stages read what the first one ran
 CUTS = [[1], [3], [4, 4], [64, 64, 64], [50, 7, 33, 1, 60]]
+PREFETCH = (
+    "both pieces are in memory while you compute: before that, prefetch all four tensors of the"
+    " next one"
+)
 
 
 def ran(answers, cut):
@@ -267,7 +273,8 @@ def test_stream_adam_memory(answers):
             max(4 * (one + two) + spare * max(one, two) for one, two in pairs) for spare in (0, 2)
         )
         alive = ran(answers, cut)["alive"]
-        between(f"stream_adam, pieces of {cut}: bytes alive", alive, 8 * least, 8 * most + 64)
+        case = f"stream_adam, pieces of {cut}: bytes alive"
+        between(case, alive, 8 * least, 8 * most + 64, PREFETCH if alive < 8 * least else None)
 
 
 @pytest.mark.points(
@@ -334,7 +341,8 @@ def test_tiled_backward_once(answers):
     seconds=60,
     after="test_tiled_backward",
     read=TILES,
-    hint="give a tile's gradients away, and let go of its weights, before you read the next",
+    hint="let go of a tile's weights and gradients before you read the next; add to the gradient of"
+    " x in place, and count what is made on the way",
 )
 def test_tiled_backward_memory(answers):
     """Tiles: beside the gradient of x, one tile's weights and gradients."""
@@ -370,7 +378,7 @@ def driven(answers, layers, times):
 
 
 @pytest.mark.points(
-    2,
+    1.5,
     tier="chip",
     read=PROGRAM,
     hint="for each buffer: who writes it, who reads it, and which event or which turn of a stream"
@@ -396,7 +404,7 @@ def test_two_way_buffers(answers, probe):
 
 
 @pytest.mark.points(
-    1.5,
+    2,
     tier="chip",
     after="test_two_way_buffers",
     read=PROGRAM,
