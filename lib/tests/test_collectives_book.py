@@ -47,3 +47,10 @@ def test_the_other_calls_of_the_recipe_run(root, recipe, call):
     assert mended != recipe
     found = launch(measured, 3, mended, "all_to_all", 4000, backend="gloo")
     assert all(rate > 0 for rate, _ in found)
+
+
+def test_no_record_of_ours_is_from_a_gpu_while_the_page_says_so(root):
+    page = (root / "book/collectives.md").read_text(encoding="utf-8")
+    assert "Nothing here was measured by us on NVLink or InfiniBand." in page
+    records = list((root / "book/measured").glob("collectives-*.json"))
+    assert records and {path.suffixes[0] for path in records} == {".cpu"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import FrozenInstanceError
 from fractions import Fraction
 from itertools import permutations
-from math import ceil, log2
+from math import ceil, log2, sqrt
 
 import pytest
 from hypothesis import given
@@ -428,6 +428,20 @@ def test_what_nccls_model_takes_where():
     )
 
 
+@pytest.mark.parametrize("switch", [True, False])
+def test_across_nodes_a_tree_is_taken_for_little_data_and_for_more_on_more_nodes(switch):
+    sizes = [2**e for e in range(2, 33)]
+    ends = []
+    for nodes in (2, 4, 8, 16, 32, 64, 128):
+        taken = [nccl_choice(S, nodes, switch=switch).algorithm for S in sizes]
+        ends.append(taken.count("Tree"))
+        assert taken[: ends[-1]] == ["Tree"] * ends[-1] and ends[-1] > 0
+        assert set(taken[ends[-1] :]) <= {"NVLSTree", "Ring"}
+    assert ends == sorted(ends) and ends[0] < ends[-1]
+    alone = [nccl_choice(S, 1, switch=switch).algorithm for S in sizes]
+    assert alone[0] == "Ring" and alone[-1] == ("NVLS" if switch else "Ring")
+
+
 def test_a_switch_that_adds_has_a_latency_of_its_own():
     """25 µs in NCCL's model: less than a ring's in protocol Simple, more than in LL."""
     wire = through_switch(LINKS["nvlink4"])
@@ -485,6 +499,16 @@ def test_two_trees_take_no_longer_than_said_and_little_less(n):
             full = max(0, rounds - 2 * deep) / (rounds + 2 * deep - 1)
             assert counted >= full * bound
     assert seconds("all_reduce", 30, n, FREE, "double_tree", 10**9) == pytest.approx(20)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 64, 1024])
+def test_two_trees_in_the_best_number_of_pieces_are_one_latency_from_the_root_formula(n):
+    deep, alpha = ceil(log2(n)), WIRE.latency
+    for power in range(-20, 60):
+        S = alpha * WIRE.bandwidth * 2 ** (power / 2)
+        root = (sqrt((2 * deep - 1) * alpha) + sqrt(2 * S / WIRE.bandwidth)) ** 2
+        found = seconds("all_reduce", S, n, WIRE, "double_tree")
+        assert root * (1 - 1e-9) <= found <= (root + alpha) * (1 + 1e-9)
 
 
 def test_with_boxes_near_partners_first_means_little_far_away():

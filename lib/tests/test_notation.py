@@ -84,3 +84,11 @@ def test_a_letter_that_nobody_listed_is_found():
     }  # fmt: skip
     assert letters(r"\mathrm dS^\top \operatorname{softmax}(q)_{ij}") == {"S", "q"}
     assert formulas("`$a$` costs $b$\n```{calc}\n$c$\n```\n$$ d $$") == ["b", " d "]
+
+
+def test_torchs_gather_and_scatter_send_nothing():
+    torch = pytest.importorskip("torch", reason="its gather and scatter")
+    x, places = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[1, 0], [0, 0]])
+    assert not torch.distributed.is_initialized()
+    assert torch.gather(x, 1, places).tolist() == [[2, 1], [3, 3]]
+    assert torch.zeros_like(x).scatter(1, places[:, :1], x).tolist() == [[0, 1], [3, 0]]

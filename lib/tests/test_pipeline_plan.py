@@ -772,3 +772,10 @@ def test_zb_h1_hides_hops_up_to_half_a_weight_gradient(p, w):
 
     assert added(0.49 * w) == pytest.approx(0)
     assert added(0.55 * w) > 0.05 * w
+
+
+def test_rendezvous_costs_dualpipe_v_and_not_zb_v_at_equal_durations():
+    for make, waits in ((zb_v, False), (dualpipe_v, True)):
+        plan = make(4, 12)
+        met = even(lower(plan), sends="rendezvous").makespan
+        assert (met > even(plan).makespan + 1e-9) == waits

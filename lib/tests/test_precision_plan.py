@@ -291,6 +291,13 @@ def test_adams_second_moment_in_bf16_never_falls_with_the_usual_beta():
         assert left == pytest.approx(decayed(brain, beta, 60), rel=0.05)
 
 
+def test_gradients_of_zero_bring_no_bf16_second_moment_down():
+    """At 0.999, whatever its fraction; at 0.95 they bring all down."""
+    brain = FORMATS["bf16"]
+    for moment in (1 + i / 128 for i in range(128)):
+        assert brain.round(0.999 * moment) == moment > brain.round(0.95 * moment)
+
+
 def test_when_a_bf16_second_moment_rises():
     """The page says from about three to five times as large a square on."""
     brain, beta = FORMATS["bf16"], 0.999

@@ -4,8 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.flop_counter import FlopCounterMode
 
 WRITTEN = """
 import contextlib, io
@@ -52,6 +56,12 @@ assert quiet(torch.mm, x, a, rate=1.0) == (2 * 512 * 256 * 256, ["mm.default"])
 meta = torch.empty(4096, 8192, device="meta")
 assert quiet(torch.mm, meta, meta.T, rate=1.0)[0] == 2 * 4096**2 * 8192
 assert quiet(torch.exp_, torch.ones(10), bandwidth=1.0)[0] == 2 * 40
+# A slice is its own size; what is expanded, and a table that is looked up, are whole.
+one, table = torch.ones(1, 1), torch.ones(100, 10)
+assert quiet(lambda t: t[:7] + 1, table, bandwidth=1.0)[0] == 2 * 4 * 70
+assert quiet(lambda t: t + one.expand(100, 10), table, bandwidth=1.0)[0] == 3 * 4 * 1000
+looked_up = quiet(torch.nn.functional.embedding, torch.tensor([1, 2]), table, bandwidth=1.0)
+assert looked_up[0] == 4 * 1000 + 2 * 8 + 2 * 4 * 10
 # The larger wall of each operator, not of the sums.
 in_turn, _ = quiet(mlp, x, a, rate=256.0, bandwidth=1.0)
 assert in_turn == max(2 * 512 * 256, 4 * (2 * 512 * 256 + 256 * 256)) + 8 * 512 * 256
@@ -105,3 +115,25 @@ def test_the_recipe_counts_what_the_table_says(page, root, tmp_path):
     assert len(said) == len(counted) == 6
     for shown, found in zip(said, counted, strict=True):
         assert all(cell in ("–", value) for cell, value in zip(shown, found, strict=True))
+
+
+def test_the_flop_counter_leaves_out_what_the_page_says(page):
+    assert "In torch 2.13 `_grouped_mm`, so the experts of a mixture, counts nothing" in page
+    x, heads = torch.ones(6, 4), torch.ones(1, 2, 8, 16)
+    experts = torch.empty(2, 8, 8, device="meta", dtype=torch.bfloat16)
+    rows = torch.empty(6, 8, device="meta", dtype=torch.bfloat16)
+    ends = torch.tensor([3, 6], dtype=torch.int32, device="meta")
+    assert flops(torch._grouped_mm, rows, experts, ends) == 0
+    assert flops(torch.mv, x, x[0]) == flops(torch.add, x, x) == 0
+    assert flops(torch.mm, x, x.T) == 2 * 6 * 6 * 4
+    assert flops(scaled_dot_product_attention, heads, heads, heads) == 0
+    there = heads.to("meta")
+    whole = flops(scaled_dot_product_attention, there, there, there)
+    causal = partial(scaled_dot_product_attention, is_causal=True)
+    assert whole == flops(causal, there, there, there) == 2 * (2 * 2 * 8 * 8 * 16)
+
+
+def flops(run, *args):
+    with FlopCounterMode(display=False) as counter:
+        run(*args)
+    return counter.get_total_flops()
