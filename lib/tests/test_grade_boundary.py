@@ -565,10 +565,11 @@ def attacked(tmp_path_factory):
     secret += [course / "lib/weft/plan/pipeline/schedules.py", Path(__file__)]
     secret += sorted((course / ".git").resolve().glob("HEAD"))[:1]
     secret += [course / f"exercises/zero/{name}.py" for name in ("probe", "ranks", "test_zero")]
-    beside = home.parents[1] / "exercises/toy/probe.py"
-    beside.parent.mkdir(parents=True)
-    beside.write_text(PROBE)
-    head = f"SECRET = {[str(path) for path in (*secret, beside)]!r}\nFOLDER = []\n"
+    more = [home.parents[1] / "exercises/toy/probe.py", home.parent / "other/answers.py"]
+    for path in more:
+        path.parent.mkdir(parents=True)
+        path.write_text(PROBE)
+    head = f"SECRET = {[str(path) for path in (*secret, *more)]!r}\nFOLDER = []\n"
     head += "WORDS = [list(word.encode()) for word in ('def _weave', 'secret-of-' + 'probe')]\n"
     tests = TESTS + head + "".join(_test(name, body) for name, body in CASES.items())
     (home / "test_toy.py").write_text(tests)

@@ -160,6 +160,7 @@ def all_but(unreadable: Iterable[Path]) -> Iterator[Path]:
     No links: what they lead to is itself beside them, or is one of these.
     """
     unreadable = _resolved(unreadable)
+    unreadable = {path for path in unreadable if unreadable.isdisjoint(path.parents)}
     folders = {path.parent for path in unreadable if path != path.parent}
     above = folders.union(*(folder.parents for folder in folders))
     if not above:
