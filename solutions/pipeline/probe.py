@@ -203,7 +203,8 @@ def check_cut(told, cluster, model, batch, got, shortest=True) -> None:
         raise WrongAnswer(f"{told}: expected {form}, got {got!r}"[:1000], "")
     p, layers, again, seconds = got
     if not whole(p) or p not in allowed:
-        raise WrongAnswer(f"{told}: expected p to be a whole number, one of {allowed}, got {p!r}"[:1000])
+        text = f"{told}: expected p to be a whole number, one of {allowed}, got {p!r}"
+        raise WrongAnswer(text[:1000])
     if not len(layers) == len(again) == p or sum(layers) != model["layers"] or min(layers) < 1:
         right = f"{p} numbers from 1 that sum to {model['layers']}"
         raise WrongAnswer(f"{told}: layers: expected {right}, got {layers!r}"[:1000], "")
