@@ -129,6 +129,27 @@ class TestPipeline(Exercises):
             probe.check_messages(case, [{"messages": row, "sent": 49} for row in rows])
         assert "3 rows of width 2 has 48" in (self.solutions() / "README.md").read_text()
 
+    def test_the_tensors_in_the_readme_are_those_that_may_be_kept(self):
+        probe, visible = self.load("probe"), self.load("test_pipeline")
+        for fuse in (False, True):
+            plan = visible.lower(visible.zb_h1(2, 4), fuse=fuse)
+            most = probe.most_tensors(plan, 0)
+            told = f"On 2 ranks with ZB-H1 rank 0 has {most - 1} outputs and a gradient: {most} ten"
+            assert told in (self.solutions() / "README.md").read_text()
+            measured = [{"alive": 0, "tensors": probe.most_tensors(plan, r) + 3} for r in (0, 1)]
+            probe.check_alive((plan, [1] * 4, 2), measured)
+            measured[1]["tensors"] += 1
+            with raises(probe.WrongAnswer):
+                probe.check_alive((plan, [1] * 4, 2), measured)
+
+    @mark.parametrize("p", [1, 1.0, True, "1", [1], None])
+    @mark.parametrize("seconds", [None, "x", [1], True, 1j, float("nan"), float("inf"), 10**400])
+    def test_a_cut_of_odd_types_is_told_so(self, p, seconds):
+        probe, visible = self.load("probe"), self.load("test_pipeline")
+        cluster = {"nodes": 2, "memory": 1e9, "rate": 1e3}
+        with raises(probe.WrongAnswer, match="seconds" if type(p) is int else "a whole"):
+            probe.check_cut("cut", cluster, visible.TINY, 2, (p, [3], [0], seconds))
+
     def test_the_librarys_own_are_closed(self, tmp_path):
         cheat = (
             "def eager(f, bw, hops, m):\n"

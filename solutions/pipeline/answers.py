@@ -200,7 +200,7 @@ def run_row(row, stages, inputs, targets, loss, send, receive) -> float:
         gradient of a stage's input to the one before. A stage of a SEND made the tensor, the
         stage of a RECV needs it.
     stages: {stage: module}, the stages of this rank, which may be several. stages[s].weights() is
-        the list of a stage's parameters.
+        the list of a stage's parameters, whose .grad is None when you begin.
     inputs, targets: the m microbatches, tensors [rows, width] with different numbers of rows; every
         rank has them all. Stage 0 reads inputs, the last stage reads targets. Which one is last
         the row tells: the rank's highest stage, if the row has no SEND_F of it.
@@ -217,6 +217,7 @@ def run_row(row, stages, inputs, targets, loss, send, receive) -> float:
     the parameters' .grad, and return, as a float, the sum of what the microbatches that end here
     add to it (0.0 on a rank without the last stage). Send nothing beyond the row's messages, and
     keep no more microbatches alive, from F to W, than the plan does, plus the one just being freed.
+    That goes for what has come and been made, too, and not for graphs alone.
     """
     # BEGIN SOLUTION
     last, rows = max(stages), sum(len(x) for x in inputs)

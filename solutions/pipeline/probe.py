@@ -196,14 +196,15 @@ def check_cut(told, cluster, model, batch, got, shortest=True) -> None:
         if (got is None) != (best == float("inf")):
             raise WrongAnswer(f"{told}: expected {right}, got {got!r}"[:1000])
         return
-    whole = lambda x: isinstance(x, int) and not isinstance(x, bool)  # noqa: E731
+    whole = lambda x: type(x) is int  # noqa: E731
     lists = lambda x: isinstance(x, list | tuple) and all(map(whole, x))  # noqa: E731
     if not isinstance(got, list | tuple) or len(got) != 4 or not (lists(got[1]) and lists(got[2])):
         form = "(p, layers of each rank, recomputed ones, seconds)"
         raise WrongAnswer(f"{told}: expected {form}, got {got!r}"[:1000], "")
     p, layers, again, seconds = got
-    if p not in allowed:
-        raise WrongAnswer(f"{told}: expected p to be one of {allowed}, got {p!r}"[:1000])
+    if not whole(p) or p not in allowed:
+        text = f"{told}: expected p to be a whole number, one of {allowed}, got {p!r}"
+        raise WrongAnswer(text[:1000])
     if not len(layers) == len(again) == p or sum(layers) != model["layers"] or min(layers) < 1:
         right = f"{p} numbers from 1 that sum to {model['layers']}"
         raise WrongAnswer(f"{told}: layers: expected {right}, got {layers!r}"[:1000], "")
@@ -220,6 +221,8 @@ def check_cut(told, cluster, model, batch, got, shortest=True) -> None:
         return
     slowest = max(rank.seconds(*own) for rank, *own in zip(ranks, layers, again, strict=True))
     right = (ranks[0].m + p - 1) * slowest
+    if type(seconds) not in (int, float) or not abs(seconds) < 1e300:
+        raise WrongAnswer(f"{told}: seconds: expected a number, got {seconds!r}"[:1000], "")
     expect(f"{told}: seconds with p={p}, {layers}, {again}", seconds, right, 1e-9 * right)
     if right > best * (1 + 1e-9):
         other = min(steps, key=steps.get)
@@ -304,6 +307,27 @@ def check_alive(case, ranks):
     limits = played(case[0]).peak_live
     for r, measured in enumerate(ranks):
         at_most(f"{ran(case)}: microbatches alive on rank {r}", measured["alive"], limits[r] + 1)
+        name = f"{ran(case)}: tensors that rank {r} has received, or a stage has given, and keeps"
+        at_most(name, measured["tensors"], most_tensors(case[0], r) + 3, FORGET)
+
+
+FORGET = "what you keep beside the graph counts, too: a dict keeps its entries until you pop them"
+
+
+def most_tensors(plan, r) -> int:
+    """The most tensors that a rank has received or made in F, and needs until a W.
+
+    Those that the check allows beyond them are input, output and gradient of the microbatch that
+    has just had its W. An output that the next stage has on the same rank is needed by both.
+    """
+    row = [tuple(action) for action in plan.rows[r]]
+    ends = {one[1:]: at for at, one in enumerate(row) if one[0] == "W"}
+    needed = []
+    for at, (kind, i, s) in enumerate(row):
+        if kind in ("F", "RECV_F", "RECV_B"):
+            end = max(ends[i, s], ends.get((i, s + 1), 0) if kind == "F" else 0)
+            needed.append(range(at, end))
+    return max(sum(at in each for each in needed) for at in range(len(row)))
 
 
 def ran(case):

@@ -21,8 +21,20 @@ class _Count(torch.autograd.Function):
         return gradient, None
 
 
+class _Kept(torch.autograd.Function):
+    """A copy in memory of ours, so that it is known how long anybody keeps it."""
+
+    @staticmethod
+    def forward(ctx, x, tensors):
+        return tensors.empty(x.shape).copy_(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
 class Alive:
-    """How many graphs exist, and how many did at the most."""
+    """How many there are of something, and how many there were at the most."""
 
     def __init__(self):
         self.now = self.peak = 0
@@ -31,6 +43,16 @@ class Alive:
         self.now += 1
         self.peak = max(self.peak, self.now)
         return _Held(self)
+
+    def empty(self, shape):
+        """One more tensor, which counts until nobody has its memory, under whatever name."""
+        memory = _Memory(8 * shape.numel())
+        memory.held = self.one_more()
+        return torch.frombuffer(memory, dtype=torch.float64).view(shape)
+
+
+class _Memory(bytearray):
+    held: object
 
 
 class _Held:
@@ -60,10 +82,10 @@ class Stage(torch.nn.Module):
 
     OFFERS = ("__call__()", "forward()", "weights()", "zero_grad()", "train()", "eval()")
 
-    def __init__(self, width, alive, log, number):
+    def __init__(self, width, alive, tensors, log, number):
         super().__init__()
         self.linear = torch.nn.Linear(width, width, dtype=torch.float64)
-        self.alive, self.log, self.number = alive, log, number
+        self.alive, self.tensors, self.log, self.number = alive, tensors, log, number
         self.order = iter(())  # the microbatches, as the row has them
 
     def weights(self):
@@ -76,18 +98,18 @@ class Stage(torch.nn.Module):
         x = _Mark.apply(x, self.log, ("B", i, self.number))
         weight = _Mark.apply(self.linear.weight, self.log, ("W", i, self.number))
         y = torch.nn.functional.linear(x, weight, self.linear.bias)
-        return torch.tanh(_Count.apply(y, self.alive))
+        return _Kept.apply(torch.tanh(_Count.apply(y, self.alive)), self.tensors)
 
 
 def build(stages, lengths, width, seed):
-    """All stages, inputs and targets, the same on every rank; and the log of what they compute."""
+    """All stages, inputs and targets, the same on every rank; and what they count and log."""
     torch.manual_seed(seed)
-    alive, log = Alive(), []
-    modules = [Stage(width, alive, log, number) for number in range(stages)]
+    counts, log = (Alive(), Alive()), []  # of graphs, and of tensors
+    modules = [Stage(width, *counts, log, number) for number in range(stages)]
     inputs, targets = (
         [torch.randn(n, width, dtype=torch.float64) for n in lengths] for _ in range(2)
     )
-    return modules, inputs, targets, alive, log
+    return modules, inputs, targets, counts, log
 
 
 def gradients(modules):
@@ -112,9 +134,10 @@ def alone(plan, lengths, width, seed):
 class Links:
     """This rank's sends and receives: the messages of its row, each with its own neighbour."""
 
-    def __init__(self, world, answers, plan, shapes, log):
+    def __init__(self, world, answers, plan, shapes, tensors, log):
         self.world, self.answers, self.plan, self.shapes = world, answers, plan, shapes
-        self.group, self.pending, self.sent, self.log = world.group(), [], 0, log
+        self.group, self.pending, self.sent = world.group(), [], 0
+        self.tensors, self.log = tensors, log
         self.row = [
             action for action in plan.rows[world.rank] if action.kind[:4] in ("SEND", "RECV")
         ]
@@ -146,7 +169,7 @@ class Links:
             raise Misfit(f"receive({action}) was called before: each message comes once")
         self.made.append(action)
         self.log.append(tuple(action))
-        tensor = torch.empty(self.shapes[action.microbatch], dtype=torch.float64)
+        tensor = self.tensors.empty(torch.Size(self.shapes[action.microbatch]))
         there, tag = peer(self.plan, action), self._tag(action)
         dist.recv(tensor, group=self.group, group_src=there, tag=tag)
         return tensor
@@ -177,8 +200,8 @@ class Links:
 
 def one_rank(world, answers, told, plan, lengths, width, seed):
     """run_row on this rank: its loss, its gradients, what it did and sent, what it kept alive."""
-    modules, inputs, targets, alive, log = build(plan.stages, lengths, width, seed)
-    links = Links(world, answers, plan, [(n, width) for n in lengths], log)
+    modules, inputs, targets, (alive, tensors), log = build(plan.stages, lengths, width, seed)
+    links = Links(world, answers, plan, [(n, width) for n in lengths], tensors, log)
     mine = {stage: modules[stage] for stage in plan.stages_of(world.rank)}
     answers.at(told, world)
     row = list(plan.rows[world.rank])
@@ -202,4 +225,5 @@ def one_rank(world, answers, told, plan, lengths, width, seed):
         "sent": links.sent,
         "log": log,
         "alive": alive.peak,
+        "tensors": tensors.peak,
     }
