@@ -9,6 +9,9 @@ import typing
 import pytest
 import torch
 
+from weft.plan import roofline
+from weft.plan.hardware import CHIPS
+
 HOLDS = """
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -78,3 +81,38 @@ def test_the_design_problem_charges_causal_flops_at_causal_rates(page):
     times = [every / 2 / rate for rate in rates.values()] + [every / 139]
     assert told[1:] == pytest.approx([time / (time + linear) for time in times])
     assert "causal rates, 333 or 602" in item and "reaches 333, cuDNN 518" in page
+
+
+def plain(q, k, v, seen=None):
+    s = q @ k.mT
+    return (s if seen is None else s.masked_fill(~seen, -torch.inf)).softmax(-1) @ v
+
+
+def test_the_plain_program_keeps_a_weight_for_each_score():
+    q, k, v = torch.randn(3, 50, 8, requires_grad=True)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        plain(q, k, v)
+    tables = {x.data_ptr(): x for x in kept if x.numel() == 50 * 50}
+    assert len(tables) == 1
+    torch.testing.assert_close(*tables.values(), (q @ k.mT).softmax(-1))
+
+
+def test_a_row_without_keys_is_nan_and_so_is_the_next_layer():
+    """A weight of 0 times a NaN is a NaN, so the mask of that layer is no help."""
+    T, S = 7, 5
+    q, k, v = torch.randn(T, 8), torch.randn(S, 8), torch.randn(S, 8)
+    first = plain(q, k, v, torch.ones(T, S, dtype=torch.bool).tril(S - T))
+    assert first.isnan().any(-1).tolist() == [True] * (T - S) + [False] * S
+    causal = torch.ones(T, T, dtype=torch.bool).tril()
+    assert plain(first.nan_to_num(), first.nan_to_num(), first, causal).isnan().all()
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_scores_in_memory_bind_on_every_chip(chip):
+    rates = CHIPS[chip].rates.keys() & {"bf16", "fp16"}
+    assert rates
+    for dtype, width in ((dtype, width) for dtype in rates for width in (64, 128, 256)):
+        work = roofline.attention(8192, 8192, 1, width, size=2, algorithm="naive")
+        assert work.intensity == pytest.approx(width / 2, rel=0.04)
+        assert roofline.wall(work, CHIPS[chip], dtype) == "memory"

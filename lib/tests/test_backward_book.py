@@ -3,10 +3,12 @@
 import inspect
 import os
 import re
+import runpy
 import subprocess
 import sys
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +39,19 @@ def test_torch_does_with_fp8_and_determinism_what_the_page_says(page):
     assert "FA3 backward does not support fp8" in inspect.getsource(_fa3)
     assert "FP8 through FlashAttention-3, without gradients" in page
     assert "`use_deterministic_algorithms` reaches the kernels" in page
+
+
+def test_a_scale_that_is_a_power_of_two_saves_nothing(root):
+    """Eight bits are then three bits of mantissa, whatever the block, but for subnormals."""
+    program = runpy.run_path(str(root / "book/programs/backward.py"))
+    torch.manual_seed(0)
+    x = program["outliers"](128, 64).cpu()
+    for rows in (1, 32, 128):
+        blocks = x.unflatten(0, (-1, rows))
+        largest = blocks.abs().amax((-2, -1), keepdim=True) / program["LARGEST"]
+        scaled = blocks / torch.exp2(largest.log2().ceil())
+        found = scaled.to(program["E4M3"]).float()
+        normal = scaled.abs() >= 2**-6
+        assert normal.float().mean() > 0.9
+        assert torch.equal(found[normal], program["three_bits"](scaled)[normal])
+        assert not torch.equal(found, scaled)

@@ -62,6 +62,15 @@ def test_what_an_order_costs():
     assert used(additions(8, 8, 3, 8, causal=False, ordered=False), 8) == 1
     stairs = additions(6, 6, 1, 6, True, "spt", True, 0.75)
     assert all(one.start == one.query - one.key for one in stairs)
+    assert all(one.added - one.ready == 0.75 for one in stairs)
+    meet = additions(6, 6, 1, 6, True, "down", True, 0.25)
+    waits = {(one.key, one.query): one.added - one.ready - 0.25 for one in meet}
+    assert {at: wait for at, wait in waits.items() if wait} == {
+        (key, 5): key * 0.25 for key in range(1, 6)
+    }
+    assert kept(64, 64, heads=4, causal=False) == kept(128, 64, heads=32, causal=False) == 1
+    first = {one.key: one.added for one in additions(6, 6, 1, 6) if one.start == 0}
+    assert first == {key: key + 1 for key in range(6)}
 
 
 def test_the_published_orders_come_in_the_order_of_the_count():

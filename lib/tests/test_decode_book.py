@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from weft.plan.decode import requests, serve
+
 
 @pytest.fixture(scope="module")
 def names(root):
@@ -51,3 +53,13 @@ def test_guesses_leave_the_models_chances_as_they_are(names):
         counts[guess[0] if kept else token] += 1
     assert (counts / 4000 - q[0]).abs().max() < 0.03
     assert abs(stood / 4000 - torch.minimum(p[0], q[0]).sum().item()) < 0.03
+
+
+def test_blocks_fill_the_cache_of_the_picture_and_end_first(root):
+    page = (root / "book/decode.md").read_text(encoding="utf-8")
+    (drawn,) = re.findall(r"decode\.leases_svg\((\[.*\])\)", page)
+    reserved, exact, paged = eval(drawn, {"serve": serve, "requests": requests})
+    assert paged.steps < exact.steps < reserved.steps
+    filled = [served.shares["used"] for served in (reserved, exact, paged)]
+    assert filled == sorted(filled) and filled[2] > 0.8 > 0.5 > filled[0]
+    assert {moment.running for moment in reserved.crowded} == {2}

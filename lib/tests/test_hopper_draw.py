@@ -1,7 +1,7 @@
 """The pictures and sliders of the hopper chapter: every mark is where the game says."""
 
 import re
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from pictures import SVG, inside, parse
@@ -83,6 +83,22 @@ def test_steady_begins_with_a_matmul_of_the_first_warpgroup_and_shares_its_lengt
     full = pictures["overlapped"].busy
     assert full["tensor"] == pytest.approx(5000, rel=0.01)
     assert full["exp"] == pytest.approx(2500, rel=0.1)
+
+
+def test_without_turns_no_warpgroup_has_a_matmul_while_both_take_exponentials():
+    clocks = 4 * work(BF16)["tensor"]
+
+    def softmax_alone(policy):
+        mine = draw.steady(policy, BF16, clocks).stretches
+        cuts = sorted({edge for s in mine for edge in (s.start, s.end)})
+        taking = {kind: set() for kind in ("exp", "tensor")}
+        for a, b in pairwise(cuts):
+            for s in mine:
+                if s.unit in taking and s.start <= a and b <= s.end:
+                    taking[s.unit].add((a, b))
+        return sum(b - a for a, b in taking["exp"] - taking["tensor"]) / clocks
+
+    assert softmax_alone("specialized") > 0.1 > 0.01 > softmax_alone("overlapped")
 
 
 def test_warpgroups_are_compared_on_one_axis_with_what_they_reach():

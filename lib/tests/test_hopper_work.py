@@ -1,6 +1,7 @@
 """Pieces of attention and the blocks that take them: all dealt, evenly, the longest first."""
 
 from itertools import pairwise
+from statistics import median
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,18 @@ def test_pieces_that_are_alike_go_round_in_turn():
     assert plan.in_groups(3, 1, *plan.by_queries(640, 640, 128, 64, False), 4) == plan.in_turn(
         plan.order(3, 1, range(4, -1, -1)), 4
     )
+
+
+def test_in_turn_a_few_blocks_get_a_long_piece_in_every_round():
+    """One of them works longest; the chapter's case, on an H100."""
+    tiles, costs = plan.by_queries(16384, 16384, 128, 128, True)
+    hands = plan.in_turn(plan.order(16, 1, tiles), 132)
+    long = median(costs)
+    always = [i for i, hand in enumerate(hands) if all(costs[p % 128] > long for p in hand)]
+    worked = plan.loads(hands, costs)
+    assert 0 < len(always) <= 8 and worked.index(max(worked)) in always
+    dealt = plan.in_groups(16, 1, tiles, costs, 132)
+    assert max(plan.loads(dealt, costs)) < max(worked) / 1.4
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 132])
