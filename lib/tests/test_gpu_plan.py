@@ -3,6 +3,7 @@
 import ast
 import sys
 from importlib import import_module
+from inspect import signature
 from itertools import pairwise, product
 from math import gcd, inf
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from weft.draw.gpu import queue_svg
 from weft.kernels import compile_for
 from weft.plan import gpu
 from weft.plan.gpu import Needs
@@ -237,6 +239,20 @@ def test_the_longest_of_three_is_the_wall():
         gpu.walls(Work(1, 1), chip, "fp32", launch=-1)
 
 
+@pytest.mark.parametrize("chip", gpu.CAPACITIES)
+@pytest.mark.parametrize("exponent", range(3, 9))
+def test_the_arithmetic_of_an_addition_never_counts(chip, exponent):
+    made = gpu.walls(vector_add(10**exponent, 4), CHIPS[chip], "fp32", 2e-6)
+    assert made.compute < made.memory
+
+
+def test_the_pictures_device_waits_from_the_fifth_kernel_on():
+    given = signature(queue_svg).parameters
+    runs = gpu.queue(given["seconds"].default, given["launch"].default)
+    waited = [b.start > a.end for a, b in pairwise(runs)]
+    assert waited == [False] * 3 + [True] * 3
+
+
 @given(st.lists(st.integers(0, 20), max_size=12), st.integers(0, 9))
 def test_a_queue_ends_when_its_closed_form_says(seconds, launch):
     runs = gpu.queue(seconds, launch)
@@ -278,6 +294,13 @@ def test_a_token_is_bound_by_its_weights_or_by_its_launches():
     )
     with pytest.raises(ValueError, match="launch is inf"):
         gpu.token_time(shape, CHIPS["b200"], 1024, launch=inf)
+
+
+@pytest.mark.parametrize("name", ["h100", "b200"])
+@pytest.mark.parametrize("remedy", [{}, {"small": 4}, {"launch": 1e-6}], ids=str)
+def test_a_token_takes_little_longer_than_the_longer_of_work_and_launches(name, remedy):
+    made = gpu.token_time(SHAPES["llama2-7b"], CHIPS[name], 1024, **remedy)
+    assert 1 < made.end / max(made.work, made.launches) < 1.03
 
 
 class Launches(TorchDispatchMode):

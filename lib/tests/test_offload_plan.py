@@ -216,6 +216,7 @@ def test_what_the_papers_say_fits():
     assert largest("device", v100) == 2 * 10**9  # PyTorch trained 1.4 of it
     assert largest("offload", v100) == 16 * 10**9 > 13e9  # and ZeRO-Offload 13
     assert largest("infinity-disk", MACHINES["DGX-2"], recipe=INFINITY) > 1.01e12
+    assert largest("offload", MACHINES["DGX-2"]) < largest("zero3", MACHINES["DGX-2"])
     assert largest("infinity-host", MACHINES["DGX-2"]) < 1e11
     assert largest("infinity-disk", MACHINES["DGX-2"], nodes=32, recipe=INFINITY) > 32e12
     bare = Node("no host", 1, 32e9, 0, 0, 16e9, 0)

@@ -233,3 +233,24 @@ def test_replicas_that_wait_keep_one_sum_in_place_of_the_gradient():
     """So `kept` of the plan has it already."""
     shard = 2 * WIDTH * WIDTH // 2
     assert launch(summed, 4, timeout=600) == [[(0, shard), (0, shard), (shard, 0)]] * 4
+
+
+def beside_ddp(world):
+    """Bytes that a rank sends in a first step of DDP with a ZeroRedundancyOptimizer."""
+    warnings.simplefilter("ignore")  # of the import, too
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    net = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2 * world.size)))
+    parallel = nn.parallel.DistributedDataParallel(net, process_group=world.group())
+    how = {"lr": 0.01, "process_group": world.group()}
+    optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, **how)
+    with traffic() as wire:
+        parallel(torch.ones(2, WIDTH)).sum().backward()
+        optimizer.step()
+    return sum(wire.bytes.values()), sum(p.nbytes for p in net.parameters())
+
+
+def test_ddps_stage_1_sends_as_much_as_stage_3():
+    """All-reduces and, in place of an all-gather, broadcasts."""
+    for sent, weights in launch(beside_ddp, 4, timeout=600):
+        assert sent == 3 * weights * 3 // 4

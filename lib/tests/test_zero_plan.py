@@ -2,7 +2,7 @@
 takes what the closed form says. What a simulated step has alive never exceeds what is promised."""
 
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weft.plan.collectives.boxes import BOXES
 from weft.plan.collectives.price import chunks, rails_seconds, volume
 from weft.plan.collectives.steps import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from weft.plan.hardware import LINKS, Link
+from weft.plan.hardware import CHIPS, LINKS, Link
 from weft.plan.memory.states import STAGES, model_states
 from weft.plan.precision.state import RECIPES
 from weft.plan.shape.model import SHAPES
@@ -215,6 +215,26 @@ def test_equal_buckets_need_no_more_than_two():
         for reduce in (1, 3, 7):
             times = Durations((1,) * 5, (backward,) * 5, (0,) * 5, (reduce,) * 5)
             assert step_seconds(1, times) == step_seconds(2, times)
+
+
+def test_one_bucket_hides_nothing():
+    for gather, reduce, forward, backward in product((1, 2, 5), repeat=4):
+        times = Durations((forward,), (backward,), (gather,), (reduce,), update=3)
+        for stage in STAGES:
+            sent = gather * (1 + (stage == 3)) + reduce
+            assert exposed(stage, times) == sent
+
+
+@pytest.mark.parametrize("name", ["gpt-1.7b", "gpt-7.5b", "llama3-8b"])
+@pytest.mark.parametrize("link", ["nvlink4", "ib-ndr"])
+def test_small_buckets_leave_gathers_exposed_with_the_most_tokens(name, link):
+    """In stage 3 a bias's bucket hides no matrix's gather: more than both ends of a step waits."""
+    shape, rate = SHAPES[name], 0.4 * CHIPS["h100"].rate("bf16")
+    elements = numels(shape)
+    buckets = [sum(elements[i] for i in one) for one in bucketed(elements, 2**19)]
+    inside = LINKS["nvlink4"]
+    times = priced(buckets, 64, LINKS[link], 2**16, rate, inside=inside, local=8)
+    assert exposed(3, times) > 2 * (times.gather[-1] + times.reduce[-1])
 
 
 def test_stage_0_hides_what_stage_1_cannot():
