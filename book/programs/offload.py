@@ -148,6 +148,6 @@ apart = max((a.cpu() - b).abs().max().item() for a, b in pairs)
 params = start.numel()
 up, down = (stream.bytes / STEPS / params for stream in (model.up, model.down))
 states, peak = 18 * params / 1e6, peak / 1e6
-print(f"plain:     loss {expected:.3f}, {states:.2f} MB of states on the device")
-print(f"offloaded: loss {loss:.3f}, {peak:.2f} MB at most, weights {apart:g} apart")
+print(f"plain:     loss {expected:.2f}, {states:.2f} MB of states on the device")
+print(f"offloaded: loss {loss:.2f}, {peak:.2f} MB at most, weights {apart:g} apart")
 print(f"moved, bytes a parameter: {up:.0f} up (weights), {down:.0f} down (gradients)")
