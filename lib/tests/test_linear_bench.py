@@ -37,12 +37,12 @@ def test_recall_has_points_of_every_mixers_curve_and_the_bytes_of_its_state():
 def test_in_the_record_each_state_answers_more_pairs_worse_and_with_wider_keys_better(root):
     record = read(root / "book/measured/linear-recall.cpu.json")
 
-    def right(pairs, width):
+    def right(name, pairs, width):
         return record.result(f"{pairs} pairs, K = {width}, step 200", name).value
 
     for name in ("linear", "decay", "gate", "delta"):
-        assert right(8, 8) > right(16, 8) > right(32, 8)
-        assert right(32, 8) < right(32, 16) < right(32, 32)
+        few, more, most = (right(name, pairs, 8) for pairs in (8, 16, 32))
+        assert few > more > most < right(name, 32, 16) < right(name, 32, 32)
 
 
 def test_sequences_ask_for_each_key_once_and_the_last_value_counts():
