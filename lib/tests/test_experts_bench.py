@@ -7,6 +7,7 @@ from weft.bench.experts.balance import BALANCE, BalanceSizes
 from weft.bench.experts.link import WiredExperts
 from weft.bench.experts.peers import LOOP, OURS, PLAIN, STEP, ExpertsStep
 from weft.bench.jobs import BenchRun
+from weft.bench.record import read
 from weft.run.world import launch
 
 
@@ -46,3 +47,11 @@ def test_shares_of_experts_add_up_in_every_window(monkeypatch):
         idle = record.result("idle experts", way).samples
         assert idle == tuple(window.count(0) for window in shares)
         assert len(record.result("loss", way).samples) == 3
+
+
+def test_in_the_record_without_balance_three_to_five_experts_are_soon_idle(root):
+    record = read(root / "book/measured/experts-balance.cpu.json")
+    alone = record.result("idle experts", "no balance").samples
+    assert {*alone[1:]} == {3, 4, 5}
+    fullest = record.result("the fullest expert", "no balance").samples
+    assert all(0.4 < share < 0.75 for share in fullest[1:])

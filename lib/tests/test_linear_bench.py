@@ -7,6 +7,7 @@ from weft.bench.jobs import BenchRun, chosen
 from weft.bench.linear import recall
 from weft.bench.linear.decode import CACHE, DECODE, FORMULA, LEAST, STATE, DecodingSizes
 from weft.bench.linear.recall import MIXERS, RECALL, RecallSizes, RecallTask
+from weft.bench.record import read
 from weft.nn.decode import DecoderConfig
 
 TASKS = (RecallTask(2, 4), RecallTask(3, 2, twice=1))
@@ -31,6 +32,17 @@ def test_recall_has_points_of_every_mixers_curve_and_the_bytes_of_its_state():
             width["linear"] = task.key_width * 9
             state = record.result(f"{task}, state", name).value
             assert state == 4 * width.get(name, task.key_width * 8)
+
+
+def test_in_the_record_each_state_answers_more_pairs_worse_and_with_wider_keys_better(root):
+    record = read(root / "book/measured/linear-recall.cpu.json")
+
+    def right(name, pairs, width):
+        return record.result(f"{pairs} pairs, K = {width}, step 200", name).value
+
+    for name in ("linear", "decay", "gate", "delta"):
+        few, more, most = (right(name, pairs, 8) for pairs in (8, 16, 32))
+        assert few > more > most < right(name, 32, 16) < right(name, 32, 32)
 
 
 def test_sequences_ask_for_each_key_once_and_the_last_value_counts():

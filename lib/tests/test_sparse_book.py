@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from torch.nn.attention import flex_attention
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -63,6 +64,26 @@ def test_the_recipe_is_attention_in_a_window(recipe):
     torch.testing.assert_close(found, expected)
     with pytest.raises(NotImplementedError):  # on a CPU FlexAttention has no backward
         recipe["attention"](q.requires_grad_(), k, v, recipe["window_mask"](T, w, "cpu"))
+
+
+def test_sdpa_with_a_boolean_mask_computes_what_it_hides():
+    """A NaN in the value that no query sees gets into every row: 0 * NaN."""
+    T, w = 300, 10
+    q, k, v = torch.randn(3, 1, 1, T, 16)
+    back = torch.arange(T)[:, None] - torch.arange(T)
+    seen = (back >= 0) & (back < w)
+    seen[:, 0] = False
+    seen[0, 1] = True
+    assert scaled_dot_product_attention(q, k, v, attn_mask=seen).isfinite().all()
+    v[..., 0, :] = torch.nan
+    assert scaled_dot_product_attention(q, k, v, attn_mask=seen).isnan().all()
+
+
+def test_flex_attention_uncompiled_says_that_it_makes_all_scores(recipe, monkeypatch):
+    monkeypatch.setattr(flex_attention, "_WARNINGS_SHOWN", set())  # it says so once
+    q = torch.randn(1, 1, 200, 16)
+    with pytest.warns(UserWarning, match="materializes the full scores matrix"):
+        recipe["attention"](q, q, q, recipe["window_mask"](200, 70, "cpu"))
 
 
 def test_the_recipe_measures_time_over_blocks(recipe, monkeypatch):

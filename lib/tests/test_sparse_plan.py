@@ -168,3 +168,20 @@ def test_nobody_attends_to_more_than_there_is():
         assert 0 <= scored <= t
     with pytest.raises(ValueError, match="method is 'x'"):
         sparse.read("x", 8)
+
+
+def test_at_most_three_blocks_of_a_windows_row_need_a_mask():
+    """Two if the block divides w or w - 1, or is longer than w."""
+    for w, block in product(range(1, 30), (1, 2, 4, 7)):
+        most = 0
+        for row in range(3 * -(-w // block)):
+            queries = range(row * block, row * block + block)
+            first, last = max(0, queries[0] - w + 1) // block, row
+            masked = 0
+            for column in range(first, last + 1):
+                keys = range(column * block, column * block + block)
+                masked += not all(0 <= i - j < w for i in queries for j in keys)
+            most = max(most, masked)
+        two = w % block == 0 or (w - 1) % block == 0 or w < block
+        assert most <= (2 if two else 3), (w, block)
+        assert two or w < 2 * block or most == 3, (w, block)
