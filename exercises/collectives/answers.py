@@ -86,9 +86,10 @@ def buckets(cluster: dict, grads: list[tuple[float, float]]) -> tuple[int, str, 
 
     grads     a (bytes, seconds) for each gradient, in the order in which backward makes them; each
               takes so many seconds after the one before, when backward has all SMs
-    cluster   nodes, a power of two, at least 2; gpus of a node; rates in bytes/s that are reached
-              by a GPU's NVLink, wire, and by a port to the network, port, one for each GPU; sms of
-              a GPU; taken, by algorithm, the SMs that a call of it takes; protocols: see below
+    cluster   nodes, a power of two, at least 2; gpus of a node, at least 2; rates in bytes/s that
+              are reached by a GPU's NVLink, wire, and by a port to the network, port, one for each
+              GPU; sms of a GPU; taken, by algorithm, the SMs that a call of it takes, less than
+              sms; protocols: see below
 
     k gradients that follow each other are a bucket, the same k for all; the last bucket has those
     that are left. A bucket is summed over all n = nodes * gpus ranks by one call. It begins when
@@ -138,7 +139,7 @@ def normed(
     window, float16 [n, T, D], is symmetric memory: window[j] is rank j's buffer of T tokens, with
     D numbers each, its summand. This rank has the tokens first to first + count - 1. It adds up
     these of all n ranks, and to them the residual, float32 [count, D], of its own tokens: in
-    float32, rank 0 first, the residual last. The sums replace the residual. Then
+    float32, in any order. All three tensors are contiguous. The sums replace the residual. Then
     sum / sqrt(mean of sum**2 over the D numbers + 1e-6) * gain, gain float32 [D], rounded to
     float16, replaces these tokens in the buffers of all n ranks. All other tokens are other ranks'
     business: they read and write them meanwhile.

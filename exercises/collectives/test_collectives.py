@@ -146,7 +146,11 @@ def test_both_ways_calls(answers, probe, dice):
         probe.check_calls(sizes, ranks)
 
 
-@ring("a copy of the whole tensor is n chunks", after="test_both_ways_calls")
+@ring(
+    "a copy of the whole tensor is n chunks; what has gone counts for as long as a name holds it:"
+    " add into what came",
+    after="test_both_ways_calls",
+)
 def test_both_ways_alive(answers, probe, dice):
     """Both ways: no more alive than what comes, what goes, and their sums."""
     sizes, ranks = ran(answers, dice)[-1]
@@ -235,7 +239,7 @@ def check_made(answers, probe, grads, **sizes):
 )
 def test_buckets_call(answers, probe):
     """Buckets: one gradient, so one call; which algorithm, which protocol, and its seconds."""
-    for nodes, gpus in ((2, 1), (2, 2), (4, 2), (8, 4), (64, 8)):
+    for nodes, gpus in ((2, 2), (2, 3), (4, 2), (8, 4), (64, 8)):
         for nbytes in (1.0, 100.0, 1000.0, 100000.0):
             for port in (10.0, 30.0, 200.0):
                 grads = [(nbytes, 1.0)]
@@ -268,13 +272,15 @@ def test_buckets_line(answers, probe):
     after="test_buckets_line",
     seconds=30,
     read=SET,
-    hint="what is done beside a call is done slower, and only while it runs",
+    hint="what is done beside a call is done slower, and only while it runs; another may follow it"
+    " at once",
 )
 def test_buckets_taken(answers, probe):
     """Buckets: calls that take SMs; then Llama 2 and 3 and GPT-2 on nodes of H100s."""
     for taken in ((4, 4, 4), (1, 4, 2), (6, 2, 1)):
         for grads in ([(100.0, 5.0)], [(100.0, 50.0)] * 2, [(100.0, 6.0)] * 7):
             check_made(answers, probe, grads, taken=taken)
+        check_made(answers, probe, [(300.0, 1.0)] * 3 + [(5.0, 40.0)], taken=taken)  # calls queue
     for one, tokens, nodes, switch, registered in REAL:
         told = f"buckets: {one['layers']} layers of width {one['width']}, {tokens} tokens"
         told += f", {nodes} nodes, {switch=}, {registered=}"
