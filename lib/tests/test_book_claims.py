@@ -36,6 +36,11 @@ all: 1 | None
     ]
 
 
+def test_no_page_lacks_its_ledger():
+    without = [path.stem for path in BOOK.glob("*.md") if path.stem not in STEMS]
+    assert [stem for stem in without if sentences(page(stem))] == []
+
+
 def test_no_paragraph_is_long():
     """Of 110 words; what is computed, or code, counts as one."""
     long = [
