@@ -302,7 +302,7 @@ def silu_and_slope(gate) -> tuple[float, float]:
 
 def check_gradients(case, h, dy, dtype, got) -> None:
     """Fail with the first wrong element of what a row of h and y has become."""
-    off = 1e-3 if dtype == "float16" else 2e-5
+    off = 6e-4 if dtype == "float16" else 2e-5  # half a step of float16 is 2^-11, 4.9e-4
     for i, (row, slopes) in enumerate(zip(h, dy, strict=True)):
         F = len(slopes)
         for j, (gate, up, d) in enumerate(zip(row[:F], row[F:], slopes, strict=True)):

@@ -279,9 +279,9 @@ def test_tiling_real(answers, probe):
 # --- entropy on a tile memory ---------------------------------------------------------------------
 
 CAPACITY = 4000
-FITTING = [(1, 1), (1, 2), (1, 7), (3, 5), (2, 250)]  # rows, n
+FITTING = [(1, 1), (1, 2), (1, 7), (3, 5), (3, 12), (2, 250)]  # rows, n
 LONGER = [(1, 251), (2, 999), (4, 999), (1, 2501)]
-FROM, RISE = (0, 9000, -9000, 0), (0, 0.125, -0.125, 4)  # of the first rows, every 8 numbers
+FROM, RISE = (0, 1900, -1900, 0), (0, 0.125, -0.125, 4)  # of the first rows, every 8 numbers
 MASKED = [(1, 3, 1), (2, 7, 6), (1, 900, 400), (2, 1001, 1000), (3, 2000, 700)]  # and how many
 RAN = {}  # what was measured, by case: the later stages read what the first one ran
 

@@ -189,7 +189,7 @@ def entropy(x, out, sram) -> None:
 
     x is [rows, n], float32. With p the softmax of row i, out[i, 0] becomes the sum over the row of
     -p log p, in nats. A number may be -inf: its p is 0, and so is what it adds. No row has nothing
-    else, and the others lie between -10,000 and 10,000. out is [rows, 1].
+    else, and the others lie between -2,000 and 2,000. out is [rows, 1].
 
     It runs under `with sram:` (weft.meter.Sram). `tile = sram.load(x[i : i + 1, s:e])` copies a
     part in, arithmetic on tiles makes tiles, sram.alloc(1, 1, fill=h) makes a tile of a number,
