@@ -1,4 +1,4 @@
-"""Keeps the first tile's maximum, which nothing overflows in."""
+"""Keeps the first tile's maximum when a larger one comes."""
 
 KIND = "special case"
 FAILS = [

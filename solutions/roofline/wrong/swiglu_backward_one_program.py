@@ -1,6 +1,6 @@
 """One program takes all of a row, and the others nothing."""
 
-KIND = "other mechanism"
+KIND = "wrong order"
 FAILS = [
     "test_swiglu_backward_once",
     "test_swiglu_backward_any",
