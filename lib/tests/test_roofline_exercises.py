@@ -4,8 +4,9 @@ of the zoo loses exactly what it must."""
 from ast import literal_eval
 
 from graded import CHIP, TORCH, Exercises
-from pytest import approx
+from pytest import approx, raises
 
+from weft.grade import WrongAnswer
 from weft.plan import roofline
 from weft.plan.hardware import CHIPS
 from weft.plan.roofline.levels import tiled_matmul
@@ -111,6 +112,40 @@ class TestRoofline(Exercises):
         probe = self.load("probe")
         assert probe.surprise([5.0] * 8) == approx(2.0794415416798357)  # log 8
         assert probe.surprise([0.0, float("-inf")]) == 0
+
+    def test_the_entropys_range_and_what_it_may_be_off_are_told(self):
+        probe, visible, told = self.load("probe"), self.load("test_roofline"), self.told("entropy")
+        cases = (*visible.FITTING, *visible.LONGER, *visible.MASKED)
+        drawn = [x for case in cases for row in visible.numbers(*case) for x in row]
+        assert "between -2,000 and 2,000" in told
+        assert 1500 < max(abs(x) for x in drawn if x != float("-inf")) < 2000
+        assert "off by 2e-5 + h / 10,000" in told
+        right = probe.surprise([1.0, 3.0, 2.0])
+        within = 2e-5 + right / 10_000
+        probe.check_entropy("", [[1.0, 3.0, 2.0]], {"out": [[right + 0.99 * within]]})
+        with raises(WrongAnswer):
+            probe.check_entropy("", [[1.0, 3.0, 2.0]], {"out": [[right + 1.01 * within]]})
+
+    def test_the_numbers_that_may_be_taken_out_of_tiles_are_told(self):
+        if not TORCH:
+            return
+        from weft.meter import sram
+
+        told = self.told("entropy")
+        assert sram.OF_EACH == 4 and "four for each tile that is loaded" in told
+        assert f"numbers half as many as it has, and {sram.FREE} besides" in told
+
+    def test_a_tiling_that_is_none_is_told_why(self):
+        probe, chip = self.load("probe"), self.load("test_roofline").TOY
+        for choice, k, why in (
+            ((24, 16, 1), 64, "the sides are of"),
+            ((16, 16, 3), 640, "the split is of"),
+            ((16, 16, 4), 192, "at most the number of slices, 3"),
+            ((256, 256, 1), 64, "262,144 bytes of registers"),
+            ((16, 128, 1), 64, "take 73,728 bytes, shared has 65,536"),
+        ):
+            with raises(WrongAnswer, match=why):
+                probe.check_tiling(16, 16, k, chip, (*choice, 1.0))
 
     def test_the_readme_has_the_points_and_the_sizes_that_are_graded(self, solved):
         readme = (self.solutions() / "README.md").read_text()

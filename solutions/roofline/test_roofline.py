@@ -279,18 +279,18 @@ def test_tiling_real(answers, probe):
 # --- entropy on a tile memory ---------------------------------------------------------------------
 
 CAPACITY = 4000
-FITTING = [(1, 1), (1, 2), (1, 7), (3, 5), (2, 250)]  # rows, n
-LONGER = [(1, 251), (2, 999), (1, 2501)]
+FITTING = [(1, 1), (1, 2), (1, 7), (3, 5), (3, 12), (2, 250)]  # rows, n
+LONGER = [(1, 251), (2, 999), (4, 999), (1, 2501)]
+FROM, RISE = (0, 1900, -1900, 0), (0, 0.125, -0.125, 4)  # of the first rows, every 8 numbers
 MASKED = [(1, 3, 1), (2, 7, 6), (1, 900, 400), (2, 1001, 1000), (3, 2000, 700)]  # and how many
 RAN = {}  # what was measured, by case: the later stages read what the first one ran
 
 
 def numbers(rows, n, masked=0, seed=0):
-    """Rows of numbers that float32 holds exactly, some rising, far from 0 in some rows."""
+    """Rows of numbers that float32 holds exactly, some far from 0, some rising, one steeply."""
     dice = random.Random(f"{rows} {n} {seed}")
-    rise = [0, 0.125, -0.125]
     made = [
-        [dice.randint(-32, 32) / 8 + rise[i % 3] * (j // 8) + 900 * i for j in range(n)]
+        [FROM[i] + RISE[i] * (j // 8) + dice.randint(-32, 32) / 8 for j in range(n)]
         for i in range(rows)
     ]
     for i, row in enumerate(made):
@@ -319,7 +319,7 @@ def ran_entropy(answers, probe, rows, n, masked=0):
     " everything that was summed relative to the old one changes",
 )
 def test_entropy(answers, probe):
-    """Entropy: rows that fit and rows that do not, far from 0 too."""
+    """Entropy: rows that fit and rows that do not, far from 0 and steep ones too."""
     needs("torch")
     for case in (*FITTING, *LONGER):
         ran_entropy(answers, probe, *case)
@@ -358,6 +358,7 @@ def test_entropy_once(answers, probe):
 
 WIDE = [(1, 4, 4), (1, 3, 4), (2, 9, 4), (3, 21, 8)]  # rows, F, BLOCK
 KINDS = [("float32", 3.0), ("float32", 1000.0), ("float16", 3.0), ("float16", 1000.0)]
+MANY = (4, 300, 64), ("float16", 3.0)  # for what shows in few numbers
 
 
 def gated(rows, F, steep, seed=0):
@@ -408,6 +409,8 @@ def test_swiglu_backward_narrow(answers, probe):
     for kind in KINDS[1:]:
         for case in WIDE:
             ran_swiglu(answers, probe, *case, *kind)
+    case, kind = MANY
+    ran_swiglu(answers, probe, *case, *kind)
 
 
 @pytest.mark.points(
@@ -419,9 +422,10 @@ def test_swiglu_backward_narrow(answers, probe):
     hint="what a kernel has loaded it still has: use it again, load it once",
 )
 def test_swiglu_backward_once(answers, probe):
-    """Kernel: each element of h and dy loaded once, each of h and y stored once."""
+    """Kernel: each element of h and dy loaded once, each of h and y stored once, by its program."""
     needs("torch", "triton")
     for kind in KINDS:
         for case in WIDE:
             ran = ran_swiglu(answers, probe, *case, *kind)
             probe.check_moved(*ran, {"h": 1, "dy": 1}, {"h": 1, "y": 1})
+            probe.check_own(*ran)

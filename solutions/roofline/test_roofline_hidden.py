@@ -91,7 +91,7 @@ def test_tiling_any(answers, probe, m, n, k, **chip):
     1,
     after="test_entropy_once",
     read=PASSES,
-    hint="try the least memory, rows that rise and rows that fall, and -inf in front",
+    hint="try the least memory, rows that rise and rows that fall, far from 0, and -inf in front",
     seconds=60,
 )
 @settings(max_examples=20)
@@ -100,7 +100,7 @@ def test_tiling_any(answers, probe, m, n, k, **chip):
     n=st.integers(1, 700),
     capacity=st.integers(512, 3000),
     masked=st.integers(0, 699),
-    rise=st.sampled_from([-4.0, -0.125, 0.0, 0.125, 4.0]),
+    rise=st.sampled_from([-1.0, -0.125, 0.0, 0.125, 1.0]),
     seed=st.integers(0, 999),
 )
 def test_entropy_any(answers, probe, rows, n, capacity, masked, rise, seed):
@@ -135,7 +135,7 @@ def test_entropy_any(answers, probe, rows, n, capacity, masked, rise, seed):
     seed=st.integers(0, 999),
 )
 def test_swiglu_backward_any(answers, probe, rows, F, BLOCK, dtype, steep, seed):
-    """Kernel at any size: right, and everything moved once."""
+    """Kernel at any size: right, and everything moved once, by its program."""
     needs("torch", "triton")
     dice = random.Random(seed)
     eighths = lambda most: dice.randint(-8 * most, 8 * most) / 8  # noqa: E731
@@ -146,3 +146,4 @@ def test_swiglu_backward_any(answers, probe, rows, F, BLOCK, dtype, steep, seed)
     got = answers.probe.swiglu_backward(h, dy, dtype, BLOCK)
     probe.check_gradients(case, h, dy, dtype, got)
     probe.check_moved(case, got, {"h": 1, "dy": 1}, {"h": 1, "y": 1})
+    probe.check_own(case, got)
