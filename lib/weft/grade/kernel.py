@@ -177,7 +177,7 @@ class Counts:
 
     def count(self, counts: dict[str, np.ndarray], pointers: np.ndarray, mask: np.ndarray) -> None:
         """Count one access; MemoryError for elements that belong to no tensor."""
-        touched = pointers[mask.astype(bool)].astype(np.int64)
+        touched = pointers[np.asarray(mask).astype(bool)].astype(np.int64)
         left = touched.size
         for name, (first, length, size) in self.spans.items():
             places = touched[(touched >= first) & (touched < first + length)]
