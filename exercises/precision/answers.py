@@ -33,7 +33,7 @@ def delayed(
     largest power of two with which that amax, times 2**margin, is at most `top`. If it is 0 or
     infinite, or if there was no step yet, the scale stays what it was. At first it is 1.
 
-    Magnitudes are from 2**-60 to 2**60, 0 or infinite, never NaN.
+    Magnitudes are from 2**-60 to 2**60, 0 or infinite, never NaN. length >= 1, and margin >= 0.
 
     delayed([[3.0, -0.25], [500.0, 0.0], [2.0**-9, 1.0]], top=448.0, least=2.0**-9, length=2,
     margin=1) is [(1.0, 0, 0), (64.0, 1, 0), (0.25, 0, 1)].
@@ -131,8 +131,8 @@ def mxfp4(
 
     x [rows, stride] bfloat16, of which the first n columns count. Each BLOCK numbers that follow
     each other in a row, fewer at its end, have one scale. Program (i, j) takes the j-th block of
-    ROWS rows from i * ROWS on; the last program may have fewer rows. BLOCK is a power of two, at
-    least 2: 32 in the format itself.
+    ROWS rows from i * ROWS on, and no other; the last program may have fewer rows. BLOCK is a power
+    of two, at least 2: 32 in the format itself.
 
     scales [rows, ceil(n / BLOCK)] uint8: a code c from 0 to 254 stands for 2**(c - 127). It is the
     smallest with which no number of the block is beyond 6 scales in magnitude, so 0 for a block of

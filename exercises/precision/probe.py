@@ -66,14 +66,29 @@ def drawn(M, N, K, wild, seed):
     return x, w, dy
 
 
-def linear(answers, M, N, K, block, wild=False, zeros=False, seed=0) -> dict:
+def beyond(M, N, K, seed):
+    """As `drawn`: each second number of a row of x and dy is one float32 beyond 448 of a scale.
+
+    The others are so small that it shows which scale they got.
+    """
+    x, w, dy = drawn(M, N, K, False, seed)
+    for one in x, dy:
+        one *= 2.0**-20
+        one[:, ::2] = TOP * 2.0**-12 * (1 + 2.0**-23) * one[:, ::2].sign()
+    w[::2] *= 2.0**-8
+    w[:, ::2] *= 2.0**-8
+    return x, w, dy
+
+
+def linear(answers, M, N, K, block, wild=False, zeros=False, seed=0, edge=False) -> dict:
     """Run `linear`: where it is wrong, and how many numbers it casts.
 
-    `wild` numbers differ in size by many powers of two; with `zeros` some blocks have nothing else.
+    `wild` numbers differ in size by many powers of two; with `zeros` some blocks have nothing else;
+    with `edge` the largest are just beyond 448 of a scale.
     """
     import torch
 
-    given = drawn(M, N, K, wild, seed)
+    given = beyond(M, N, K, seed) if edge else drawn(M, N, K, wild, seed)
     if zeros:
         for one in given:
             one[:, :block] = 0
@@ -120,26 +135,11 @@ def _held(a, high: int, wide: int):
 MAGNITUDES = 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0
 
 
-def _narrow(x):
-    """A tensor of 8 or 16 bits as the kernels' runner can take it: with margins that fit its type.
-
-    The runner fills margins of whole numbers with one that only 32 bits hold.
-    """
-    import torch
-
-    class Narrow(torch.Tensor):
-        __torch_function__ = torch._C._disabled_torch_function_impl
-
-        def new_full(self, size, fill):
-            return torch.full(size, min(fill, torch.iinfo(self.dtype).max), dtype=self.dtype)
-
-    return x.as_subclass(Narrow)
-
-
-def mxfp4(answers, rows, n, stride, ROWS, BLOCK, kind="plain", seed=0) -> dict:
+def mxfp4(answers, rows, n, stride, ROWS, BLOCK, kind="plain", seed=0, alone=False) -> dict:
     """Run `mxfp4` under Triton's interpreter: where it is wrong, what it loads and stores.
 
     The numbers are of a `kind`: plain, ties, ends (of bf16's range) or odd (NaN and infinite).
+    Where the programs (0, j) run `alone`, all rows but their ROWS keep the 0x99 they came with.
     """
     import torch
 
@@ -170,9 +170,11 @@ def mxfp4(answers, rows, n, stride, ROWS, BLOCK, kind="plain", seed=0) -> dict:
         scales[r, j] = c
         for i, value in enumerate(part.tolist(), j * BLOCK):
             codes[r, i // 2] += (0 if c == 255 else _code_of(value, 2.0 ** (c - 127))) << i % 2 * 4
-    empty = lambda like: _narrow(torch.full_like(like, 0x99, dtype=torch.uint8))  # noqa: E731
+    empty = lambda like: torch.full_like(like, 0x99, dtype=torch.uint8)  # noqa: E731
     named = {"x": x, "codes": empty(codes), "scales": empty(scales)}
-    grid = ceil(rows / ROWS), ceil(n / BLOCK)
+    grid = 1 if alone else ceil(rows / ROWS), ceil(n / BLOCK)
+    if alone:
+        codes[ROWS:], scales[ROWS:] = 0x99, 0x99
     moved = kernel.run(answers, "mxfp4", grid, named, (rows, n, stride, ROWS, BLOCK))
     wrong = _differs("scales", named["scales"], scales.double(), 0.0)
     for name, lower in (("lower", True), ("upper", False)):
@@ -220,7 +222,7 @@ def adamw(
     eps, beta1, beta2 = 2.0**-7, 0.9, 0.99
     rise1, rise2 = 1 - beta1**step, 1 - beta2**step
     named = {
-        "weight": weight, "rest": _narrow((bits - upper).short()), "gradient": gradient,
+        "weight": weight, "rest": (bits - upper).short(), "gradient": gradient,
         "mean": mean, "square": square, "total": torch.tensor([total]),
     }  # fmt: skip
     before = {name: x.clone() for name, x in named.items()}
@@ -450,7 +452,10 @@ def check_casts(case: str, report: dict, M: int, N: int, K: int, block: int) -> 
     """Fail if more is cast than the fewest, or those with all dims filled up to whole blocks."""
     filled = (-(-size // block) * block for size in (M, N, K))
     told = f"{case}: numbers cast to torch.float8_e4m3fn"
-    between(told, report["casts"], cast_numbers(M, N, K), cast_numbers(*filled))
+    fewest = cast_numbers(M, N, K)
+    few = "cast with torch, as in .to(torch.float8_e4m3fn): rounding by arithmetic is no cast"
+    hint = few if report["casts"] < fewest else None
+    between(told, report["casts"], fewest, cast_numbers(*filled), hint)
 
 
 def check_moved(case: str, report: dict, loads: dict, stores: dict) -> None:

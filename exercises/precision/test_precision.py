@@ -211,12 +211,15 @@ OF = {
     "dw": "this matmul sums over M, the tokens: so both dy and x have blocks along M",
 }
 
+EXACT = "a logarithm in float32 rounds to the next whole number: torch.frexp is exact"
+
 
 def ran_linear(answers, sizes, **how):
     M, N, K, block = sizes
     case = f"linear: {M=}, {N=}, {K=}, {block=}"
     case += ", numbers of very different sizes" if how.get("wild") else ""
     case += ", blocks of zeros" if how.get("zeros") else ""
+    case += ", largest numbers just beyond 448 of a scale" if how.get("edge") else ""
     return case, answers.probe.linear(*sizes, **how)
 
 
@@ -244,11 +247,13 @@ def test_linear(answers, probe):
     hint="zeros behind the last number change no maximum; 448 / 0 is infinite",
 )
 def test_linear_ragged(answers, probe):
-    """Linear: last blocks with fewer numbers, and blocks of zeros."""
+    """Linear: last blocks with fewer numbers, blocks of zeros, scales to the last bit."""
     needs("torch")
     for zeros in (False, True):
         for sizes in RAGGED:
             probe.check(*ran_linear(answers, sizes, wild=True, zeros=zeros))
+    for sizes in ((2, 2, 2, 2), (5, 7, 6, 4)):
+        probe.check(*ran_linear(answers, sizes, edge=True), dict.fromkeys(OF, EXACT))
 
 
 @pytest.mark.points(
@@ -278,10 +283,14 @@ FOUR = {
 }
 
 
-def ran_mxfp4(answers, sizes, kind="plain", seed=0):
+ALONE = "a program takes its own block, and leaves the others to theirs"
+
+
+def ran_mxfp4(answers, sizes, kind="plain", seed=0, alone=False):
     rows, n, stride, ROWS, BLOCK = sizes
     case = f"mxfp4: {rows=}, {n=}, {stride=}, {ROWS=}, {BLOCK=}, {kind} numbers"
-    return case, answers.probe.mxfp4(*sizes, kind, seed)
+    case += f", where only programs (0, j) run and other rows stay {0x99}" if alone else ""
+    return case, answers.probe.mxfp4(*sizes, kind, seed, alone)
 
 
 @pytest.mark.points(1, tier="chip", seconds=60, read=BLOCKS, hint="take one block by hand")
@@ -322,6 +331,8 @@ def test_mxfp4_moved(answers, probe):
     needs("torch", "triton")
     for sizes in (*SIZES, *UNEVEN):
         probe.check_mxfp4(*ran_mxfp4(answers, sizes), *sizes[:3])
+    alone = ran_mxfp4(answers, (5, 19, 24, 4, 8), alone=True)
+    probe.check(*alone, {"scales": ALONE, "codes": ALONE})
 
 
 # --- AdamW ----------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ def linear(x, w, dy, block: int):
         rows, columns = a.shape
         a = torch.nn.functional.pad(a, (0, -columns % wide, 0, -rows % high))
         tiles = a.view(a.shape[0] // high, high, a.shape[1] // wide, wide)
-        room = 448 / tiles.abs().amax((1, 3), keepdim=True).clamp(min=2.0**-50)
-        scale = room.log2().floor().exp2()
+        part, power = tiles.abs().amax((1, 3), keepdim=True).frexp()
+        scale = torch.ones_like(part).ldexp(9 - power - (part > 448 / 512).int())
         eight = (tiles * scale).to(torch.float8_e4m3fn)
         return (eight.float() / scale).view(a.shape)[:rows, :columns]
 
