@@ -401,7 +401,7 @@ def check_cascade(case: str, report: dict) -> None:
             zip(report["there"], report["loads"][name], strict=True)
         ):
             whose = "of all" if block in report["prompt"] else "of one sequence or none"
-            told = f"{case}: times that it reads {name}, in block {block}, {whose}"
+            told = f"{case}: times that it reads {name} {whose}, block {block}"
             expect_each(told, counted, slots, slots)
     asked = [int(length > 0) for length in report["lengths"]]  # others may be read or left out
     expect_each(f"{case}: times that it reads q", report["loads"]["q"], asked, 1)

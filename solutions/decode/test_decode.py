@@ -399,8 +399,8 @@ def ran_latent(answers, sizes, loud=1.0):
     tier="chip",
     seconds=30,
     read=BYTES,
-    hint="keys are both parts, values are the latent alone; a scale belongs to GROUP numbers; `scale`"
-    " is given, not made of C and R",
+    hint="keys are both parts, values are the latent alone; a scale belongs to GROUP numbers;"
+    " `scale` is given, not made of C and R",
 )
 def test_latent(answers, probe):
     """Latent: right for pieces of full blocks, at small and large scores."""

@@ -164,7 +164,8 @@ def trees(draw):
     after="test_verify_siblings",
     seconds=60,
     read="Guessing ahead: speculative decoding",
-    hint="try siblings whose numbers do not follow each other, and a word that the model or the draft never has",
+    hint="try siblings whose numbers do not follow each other, and a word that the model or the"
+    " draft never has",
 )
 @settings(max_examples=150)
 @given(tree=trees())
