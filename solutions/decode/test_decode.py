@@ -153,6 +153,7 @@ CHANCES = [  # q, p
     ([0.25, 0.25, 0.5], [0.0, 0.75, 0.25]),
     ([0.2, 0.2, 0.2, 0.4], [0.5, 0.3, 0.1, 0.1]),
     ([0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]),
+    ([0.5, 0.25, 0.25, 0.0], [0.25, 0.375, 0.125, 0.25]),
 ]
 
 
@@ -176,7 +177,7 @@ WALKED = [[2], [2, 1], [2], [1, 2, 0], [2, 3], [2, 3, 0], [1, 0, 2]]
 
 def check_chances(answers, probe, count):
     for q, p in CHANCES:
-        many = min(count, len(q))
+        many = min(count, sum(x > 0 for x in q))
         report = answers.probe.distributed(q, p, many)
         told = f"verify, {many} different guess{'es' * (many > 1)} for one place, {q=}, {p=}"
         probe.check_words(told, p, report)
@@ -186,7 +187,8 @@ def check_chances(answers, probe, count):
 @pytest.mark.points(
     1,
     read=GUESSING,
-    hint="a guess stands with chance min(1, p / q); where it falls, p without what q has had",
+    hint="a guess stands with chance min(1, p / q); where it falls, p without what q has had"
+    "; p may have words that q never has",
 )
 def test_verify(answers, probe):
     """Verify: one guess for a place, by all numbers that can be drawn."""
@@ -397,7 +399,8 @@ def ran_latent(answers, sizes, loud=1.0):
     tier="chip",
     seconds=30,
     read=BYTES,
-    hint="keys are both parts, values are the latent alone; a scale belongs to GROUP numbers",
+    hint="keys are both parts, values are the latent alone; a scale belongs to GROUP numbers;"
+    " `scale` is given, not made of C and R",
 )
 def test_latent(answers, probe):
     """Latent: right for pieces of full blocks, at small and large scores."""
