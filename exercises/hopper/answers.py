@@ -96,17 +96,17 @@ def launch(chip: dict, work: dict) -> tuple[int, int, int, float] | None:
     SM's registers go to a producer warpgroup, 24 a thread, or 32 beside more than two warpgroups
     that compute; what is left is shared out evenly in multiples of 8, at most 240 a thread.
 
-    Time: a step is one tile of keys with all queries of the CTA. Matmuls, exponentials and the
-    load of the tile's K and V run at the same time, so it takes the longest of the three, and
-    `wait` more. An SM has an equal share of l2; of a cluster of c CTAs each loads a c-th of every
-    tile, and the copies land in all of them. (What Q and O take of l2 is left out.)
+    Time: a step is one tile of keys with all queries of the CTA. Matmuls, exponentials and the load
+    of the tile's K and V run at the same time, so it takes the longest of the three, and `wait`
+    more. An SM has l2 / sms of it; of a cluster of c CTAs each loads a c-th of every tile, and the
+    copies land in all of them. (What Q and O take of l2 is left out.)
 
-    A piece is a CTA's tile of queries of one head; the last of a head may have fewer. Without a
-    mask it has steps for all keys, the last tile of which may have fewer and takes as long. With a
-    causal mask, T queries and T keys, it has steps for the tiles of which its last query sees a
-    key. A cluster takes c pieces of one head that follow each other, from the first on; at the end
-    of a head there may be fewer of them. All walk the same tiles, those that the last of them
-    needs. So a cluster's piece takes that many steps, and `begin` once.
+    A piece is a CTA's tile of queries of one head; the last of a head may have fewer, and its steps
+    take as long. Without a mask it has steps for all keys, the last tile of which may have fewer
+    and takes as long. With a causal mask, T queries and T keys, it has steps for the tiles of which
+    its last query sees a key. A cluster takes c pieces of one head that follow each other, from the
+    first on; at the end of a head there may be fewer of them. All walk the same tiles, those that
+    the last of them needs. So a cluster's piece takes that many steps, and `begin` once.
 
     sms // c clusters run at a time. Pieces are given out longest first, each to the cluster that is
     free first. Return (warpgroups, keys, cluster, clocks until the last one ends) with the least
@@ -147,10 +147,10 @@ def attend(q, k, v, signs, block: int):
 
     All are float32, and there is no mask. Eight bits are torch.float8_e4m3fn, whose largest is 448.
 
-    Spread: unless `signs` is None (else K numbers of +1 or -1), q and k are multiplied by it,
-    column by column. Then each row is cut into pieces of h numbers, h being the largest power of
-    two that divides K, and each piece is multiplied by the Hadamard matrix of h over the root of h:
-    H is [[1]] for 1, and [[H, H], [H, -H]] for twice the size. v is left as it is.
+    Spread: if `signs` is None, nothing is. Else it is K numbers of +1 or -1: q and k are multiplied
+    by it, column by column, and then each row is cut into pieces of h numbers, h being the largest
+    power of two that divides K, and each piece is multiplied by the Hadamard matrix of h over the
+    root of h: H is [[1]] for 1, and [[H, H], [H, -H]] for twice the size. v is left as it is.
 
     Scales: each row of q has one, and every `block` rows of k and of v, the last of which may be
     fewer: the largest of their numbers becomes 448. Where all of these are 0 they stay 0.
